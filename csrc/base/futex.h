@@ -1,0 +1,34 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace taco {
+
+// A 32-bit counter in memory that several processes share, which only grows (and wraps), with a
+// count of who sleeps on it, so that publishing costs no system call while everyone is awake.
+// `value`: written by one rank, with release; read by all, with acquire.
+// `sleepers`: incremented before, decremented after a futex sleep.
+struct alignas(8) SharedCounter {
+  std::atomic<uint32_t> value{0};
+  std::atomic<uint32_t> sleepers{0};
+
+  // Has it reached `target`? Correct across the wrap as long as ranks are < 2^31 steps apart.
+  bool reached(uint32_t target) const {
+    return static_cast<int32_t>(value.load(std::memory_order_acquire) - target) >= 0;
+  }
+
+  // Sets it and wakes whoever sleeps. The exchange is a full barrier: the new value is visible
+  // before `sleepers` is read, so that a rank about to sleep is either seen here or sees the value.
+  void publish(uint32_t newValue) {
+    value.exchange(newValue, std::memory_order_seq_cst);
+    if (sleepers.load(std::memory_order_seq_cst) != 0) wakeAll();
+  }
+
+  void wakeAll();
+  // Sleeps at most `atMost`, and only while the counter has not reached `target`.
+  void sleep(uint32_t target, std::chrono::nanoseconds atMost);
+};
+
+}  // namespace taco

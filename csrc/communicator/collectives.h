@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "csrc/allreduce/policy.h"
+#include "csrc/data/buffer.h"
+#include "csrc/data/reduce_op.h"
+
+namespace taco {
+
+// A reduction as users state it.
+struct ReduceSpec {
+  ReduceOp op = ReduceOp::kSum;
+  double factorReal = 1.0;  // PREMUL_SUM only: each input is multiplied by it first
+  double factorImag = 0.0;
+};
+
+// Bytes this rank has sent (payload and headers of collectives and point to point).
+struct Traffic {
+  uint64_t sharedMemoryBytes = 0;
+  uint64_t networkBytes = 0;
+};
+
+// The operations, blocking, for the thread that runs a lane's body. All buffers are dense and on
+// the host. Every rank calls the same operation with matching sizes; ranks that do not are told on
+// both sides (Error kMismatch).  P = number of ranks of the group.
+class Collectives {
+ public:
+  virtual ~Collectives() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  virtual void broadcast(Buffer buffer, int root) = 0;                    // count equal on all
+  virtual void allReduce(Buffer buffer, const ReduceSpec& spec) = 0;      // in place, count equal
+  // `out` is written on the root only, and may be `in` there; other ranks' memory stays as it is.
+  virtual void reduce(ConstBuffer in, Buffer out, const ReduceSpec& spec, int root) = 0;
+  virtual void allGather(ConstBuffer in, std::span<const Buffer> outs) = 0;   // outs: P, all same count
+  // Sizes may differ between ranks; every rank knows all of them.
+  virtual void allGatherUneven(ConstBuffer in, std::span<const Buffer> outs) = 0;
+  virtual void gather(ConstBuffer in, std::span<const Buffer> outs, int root) = 0;   // outs: P on the root, else empty
+  virtual void scatter(std::span<const ConstBuffer> ins, Buffer out, int root) = 0;  // ins: P on the root, else empty
+  virtual void reduceScatter(std::span<const ConstBuffer> ins, Buffer out, const ReduceSpec& spec) = 0;
+  virtual void allToAll(std::span<const ConstBuffer> sends, std::span<const Buffer> receives) = 0;
+  virtual void barrier() = 0;
+};
+
+}  // namespace taco

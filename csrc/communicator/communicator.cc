@@ -1,0 +1,245 @@
+#include "csrc/communicator/communicator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "csrc/base/format.h"
+#include "csrc/base/log.h"
+#include "csrc/communicator/group_collectives.h"
+#include "csrc/communicator/links.h"
+#include "csrc/engine/lane.h"
+#include "csrc/p2p/point_to_point.h"
+#include "csrc/topology/topology.h"
+#include "csrc/transport/tcp_listener.h"
+#include "csrc/transport/tcp_transport.h"
+
+namespace taco {
+namespace {
+
+// How long an orderly end waits for the peers' kernels to take what was sent.
+constexpr Millis kGoodbye{5000};
+
+enum LaneNumber : size_t { kOrderedLane = 0, kPointToPointLane = 1 };
+
+std::string variable(const std::map<std::string, std::string>& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+}  // namespace
+
+struct Communicator::State {
+  explicit State(const CommunicatorConfig& theConfig);
+
+  void checkProcess(const char* what) const;
+  void onFailure(const Error& why);
+  std::unique_ptr<Transport> transport(LaneNumber number,
+                                       std::unique_ptr<TcpListener> listener) const;
+
+  CommunicatorConfig config;
+  Settings settings;
+  AbortSignal failure;
+  Topology topology;
+  std::unique_ptr<Links> links;
+  std::unique_ptr<PointToPoint> pointToPoint;
+  Lane lane;
+  uint64_t sequence = 0;                 // by the task that runs in the lane
+  std::atomic<uint64_t> submitted{0};    // relaxed: a number for users to compare
+  std::atomic<int64_t> timeoutMs{0};     // relaxed: read at the start of each operation
+  std::atomic<bool> ended{false};        // false -> true once, by shutdown() or abort()
+  pid_t creatorPid = ::getpid();
+};
+
+std::unique_ptr<Transport> Communicator::State::transport(
+    LaneNumber number, std::unique_ptr<TcpListener> listener) const {
+  TcpConfig parts;
+  parts.rank = config.rank;
+  parts.size = config.size;
+  parts.channel = str(config.groupName, "/", static_cast<size_t>(number));
+  for (size_t i = 0; i < parts.secret.size() && i < topology.secret.size(); ++i) {
+    parts.secret[i] = static_cast<uint8_t>(topology.secret[i]);
+  }
+  parts.addresses = topology.addresses[number];
+  return std::make_unique<TcpTransport>(std::move(parts), std::move(listener));
+}
+
+Communicator::State::State(const CommunicatorConfig& theConfig)
+    : config(theConfig), settings(readSettings(config.environment)) {
+  setLogLevel(settings.logLevel);
+  timeoutMs = config.timeout.count();
+  const Deadline deadline = Deadline::after(config.timeout);
+
+  const std::string master = variable(config.environment, "MASTER_ADDR");
+  auto ordered = std::make_unique<TcpListener>(settings.socketInterface, master);
+  auto unordered = std::make_unique<TcpListener>(settings.socketInterface, master);
+  topology = meet({config.rank, config.size, {ordered->address(), unordered->address()}},
+                  *config.store, settings, config.environment, deadline);
+
+  LinkParts parts;
+  parts.rank = config.rank;
+  parts.settings = &settings;
+  parts.topology = &topology;
+  parts.store = config.store.get();
+  parts.abort = &failure;
+  parts.mesh =
+      std::make_shared<Mesh>(transport(kOrderedLane, std::move(ordered)), failure);
+  links = std::make_unique<Links>(parts, deadline);
+  pointToPoint = std::make_unique<PointToPoint>(
+      transport(kPointToPointLane, std::move(unordered)), failure, config.groupName);
+  lane.setErrorHandler([this](const Error& why) { onFailure(why); });
+}
+
+// A forked child has this object's memory but none of its threads, and shares the parent's
+// connections: whatever it did there would be done to the parent.
+void Communicator::State::checkProcess(const char* what) const {
+  if (::getpid() == creatorPid) return;
+  throw Error(ErrorCode::kAborted,
+              str(what, " was called in a process forked after the group '", config.groupName,
+                  "' was made; call it in the process that made the group, or start the child "
+                  "before init_process_group"));
+}
+
+void Communicator::State::onFailure(const Error& why) {
+  if (why.isCallersFault()) return;
+  if (!failure.raise(why)) return;
+  log(LogLevel::kInfo, str("group '", config.groupName, "' failed on rank ", config.rank, ": ",
+                           why.what()));
+  links->fail(why);
+  pointToPoint->fail(why);
+}
+
+Communicator::Communicator(const CommunicatorConfig& config) {
+  if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
+    throw Error(ErrorCode::kInvalidArgument,
+                str("rank ", config.rank, " of ", config.size, " ranks: a rank is at least 0 and less "
+                    "than the number of ranks"));
+  }
+  state_ = std::make_unique<State>(config);
+  if (logs(LogLevel::kInfo) && config.rank == 0) log(LogLevel::kInfo, describe());
+}
+
+Communicator::~Communicator() {
+  if (!state_) return;
+  if (::getpid() != state_->creatorPid) {
+    state_.release();  // see checkProcess: nothing in it is this process's to end
+    return;
+  }
+  try {
+    shutdown();
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, str("while ending group '", state_->config.groupName, "': ",
+                              error.what()));
+  }
+}
+
+int Communicator::rank() const { return state_->config.rank; }
+int Communicator::size() const { return state_->config.size; }
+void Communicator::setTimeout(Millis timeout) { state_->timeoutMs = timeout.count(); }
+Millis Communicator::timeout() const { return Millis(state_->timeoutMs.load()); }
+uint64_t Communicator::sequence() const { return state_->submitted.load(); }
+std::optional<Error> Communicator::failure() const { return state_->failure.reason(); }
+
+TicketPtr Communicator::submit(Mode mode, Millis timeout,
+                               std::function<void(Collectives&)> body) {
+  State& state = *state_;
+  state.checkProcess("a collective");
+  ++state.submitted;
+  const Millis budget = timeout.count() > 0 ? timeout : this->timeout();
+  auto task = [&state, budget, body = std::move(body)] {
+    state.failure.throwIfRaised();
+    GroupCollectives collectives(*state.links, state.topology.grid, state.settings,
+                                 state.sequence, Deadline::after(budget));
+    body(collectives);
+  };
+  switch (mode) {
+    case Mode::kSync: return state.lane.runNow(std::move(task));
+    case Mode::kAsync: return state.lane.runLater(std::move(task));
+  }
+  throw Error(ErrorCode::kInvalidArgument, "unknown mode");
+}
+
+TicketPtr Communicator::send(ConstBuffer buffer, int destination, int64_t tag, Millis timeout,
+                             std::shared_ptr<void> keepAlive) {
+  State& state = *state_;
+  state.checkProcess("send");
+  if (destination < 0 || destination >= size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                str("send: the destination is ", destination,
+                    ", but the ranks of this group are 0 to ", size() - 1));
+  }
+  const Millis budget = timeout.count() > 0 ? timeout : this->timeout();
+  return state.pointToPoint->send(destination, tag, buffer.data, buffer.bytes(),
+                                  Deadline::after(budget), std::move(keepAlive));
+}
+
+TicketPtr Communicator::receive(Buffer buffer, int source, int64_t tag, Millis timeout,
+                                std::shared_ptr<void> keepAlive) {
+  State& state = *state_;
+  state.checkProcess("recv");
+  if (source < -1 || source >= size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                str("recv: the source is ", source, ", but the ranks of this group are 0 to ",
+                    size() - 1));
+  }
+  const Millis budget = timeout.count() > 0 ? timeout : this->timeout();
+  return state.pointToPoint->receive(source, tag, buffer.data, buffer.bytes(),
+                                     Deadline::after(budget), std::move(keepAlive));
+}
+
+AllreducePlan Communicator::explainAllReduce(uint64_t bytes, DType dtype, ReduceOp op) const {
+  return chooseAllreduce({bytes, dtype, op}, state_->topology.grid, state_->settings);
+}
+
+std::string Communicator::describe() const {
+  std::vector<std::string> lines;
+  lines.push_back(str("group '", state_->config.groupName, "', ", size(), " rank",
+                      size() == 1 ? "" : "s", ", ", state_->topology.grid.describe()));
+  state_->links->describe(lines);
+  if (!state_->topology.memoryNote.empty()) {
+    lines.push_back("shared memory: " + state_->topology.memoryNote);
+  }
+  lines.push_back(state_->topology.oversubscribed
+                      ? "waiting: more ranks than CPUs on this host, so yield and sleep"
+                      : "waiting: spin briefly, then sleep");
+  lines.push_back("large all-reduce: " +
+                  explainAllReduce(64 << 20, DType::kFloat32, ReduceOp::kSum).describe());
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "\n  ") + line;
+  return text;
+}
+
+Traffic Communicator::traffic() const {
+  return {state_->links->sharedMemoryBytes(),
+          state_->links->networkBytes() + state_->pointToPoint->bytesSent()};
+}
+
+void Communicator::shutdown() {
+  State& state = *state_;
+  state.checkProcess("destroy_process_group");
+  if (state.ended.exchange(true)) return;
+  if (!state.failure.raised()) state.lane.drain(Deadline::after(timeout()));
+  state.lane.stop(state.failure.reason().value_or(
+      Error(ErrorCode::kAborted, str("the group '", state.config.groupName, "' was destroyed"))));
+  const Millis patience =
+      state.failure.raised() ? Millis(0) : timeout().count() > 0 ? std::min(timeout(), kGoodbye)
+                                                                 : kGoodbye;
+  state.pointToPoint->close(patience);
+  state.links->close(patience);
+}
+
+void Communicator::abort(const std::string& why) {
+  State& state = *state_;
+  state.checkProcess("abort");
+  const bool wasEnded = state.ended.exchange(true);
+  const Error error(ErrorCode::kAborted, why);
+  state.failure.raise(error);
+  if (wasEnded) return;
+  state.lane.stop(error);  // whoever runs a task sees the signal in its next wait
+  state.links->fail(error);
+  state.pointToPoint->fail(error);
+  state.pointToPoint->close(Millis(0));
+}
+
+}  // namespace taco

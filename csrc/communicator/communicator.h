@@ -1,0 +1,84 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "csrc/base/abort.h"
+#include "csrc/base/deadline.h"
+#include "csrc/base/ticket.h"
+#include "csrc/communicator/collectives.h"
+#include "csrc/data/buffer.h"
+#include "csrc/settings/settings.h"
+#include "csrc/topology/key_value_store.h"
+
+namespace taco {
+
+struct CommunicatorConfig {
+  int rank = 0;
+  int size = 1;
+  std::shared_ptr<KeyValueStore> store;  // a name space of this group's own
+  std::map<std::string, std::string> environment;  // see processEnvironment()
+  Millis timeout{30 * 60 * 1000};        // of construction, and of operations without their own
+  std::string groupName = "default";     // for messages
+};
+
+// The whole engine behind one class, without torch: connects the ranks of one group, and runs
+// their operations in two lanes. Collectives run first in, first out; sends and receives beside
+// them. Thread-safe.
+class Communicator {
+ public:
+  enum class Mode {
+    kSync,   // done when submit() returns; runs on the calling thread if the lane is idle
+    kAsync,  // returns at once; runs on the lane's thread
+  };
+
+  // Meets the other ranks through the store, agrees with them on the grid, connects the links.
+  // Throws Error: kTimeout naming the ranks that did not come, kInvalidSettings (the same on all
+  // ranks if they disagree).
+  explicit Communicator(const CommunicatorConfig& config);
+  ~Communicator();  // shutdown() if that was not called; never throws
+  Communicator(const Communicator&) = delete;
+
+  int rank() const;
+  int size() const;
+
+  // Runs `body` in issue order after all collectives submitted before. The body may copy, and call
+  // any number of verbs of Collectives; it runs without any lock held. `timeout` <= 0: the group's.
+  // If the body throws, the ticket fails; unless the error is the caller's fault the whole group
+  // fails with it, and the other ranks are told why.
+  TicketPtr submit(Mode mode, Millis timeout, std::function<void(Collectives&)> body);
+
+  // Point to point, matched by (source, tag) in order. The memory must stay valid until the ticket
+  // is done; `keepAlive` is dropped then (what owns the memory). source -1: any rank; the ticket's
+  // sourceRank() says which one. Throws Error(kInvalidArgument) for a bad rank.
+  TicketPtr send(ConstBuffer buffer, int destination, int64_t tag, Millis timeout,
+                 std::shared_ptr<void> keepAlive);
+  TicketPtr receive(Buffer buffer, int source, int64_t tag, Millis timeout,
+                    std::shared_ptr<void> keepAlive);
+
+  void setTimeout(Millis timeout);
+  Millis timeout() const;
+
+  // The plan of an all-reduce of `bytes` bytes, as text and as fields (torch_taco.explain).
+  AllreducePlan explainAllReduce(uint64_t bytes, DType dtype, ReduceOp op) const;
+  std::string describe() const;  // the grid, the links and why: what TACO_LOG=info prints
+  Traffic traffic() const;
+
+  // Collectives issued so far on this rank (c10d's sequence number).
+  uint64_t sequence() const;
+
+  // The error that finished the group; empty while it is healthy.
+  std::optional<Error> failure() const;
+
+  // Waits for what was submitted (up to the group's timeout), says goodbye, joins the threads.
+  void shutdown();
+  // Fails everything pending at once, tells the peers, joins the threads.
+  void abort(const std::string& why);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace taco

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/base/abort.h"
+#include "csrc/base/deadline.h"
+#include "csrc/base/futex.h"
+#include "csrc/data/call.h"
+#include "csrc/topology/key_value_store.h"
+
+namespace taco {
+
+// One file in /dev/shm, mapped by all members of a link.
+//
+//   | header | rank 0: control, sizes, slots | rank 1: ... |
+//
+// A rank's two slots hold what it shows to the others in the current and in the previous step
+// (shm_link.h). The file is unlinked as soon as everyone has attached, so nothing is left behind
+// however the ranks end. A rank's life is a POSIX record lock on byte `member` of the file: the
+// kernel drops it when the process dies, a forked child does not inherit it, and it works across
+// pid namespaces. Closing any descriptor of the file would drop it, so there is exactly one.
+class ShmSegment {
+ public:
+  struct Layout {
+    int members = 0;
+    size_t slotBytes = 0;  // of one of the two slots of a rank
+    size_t totalBytes() const;
+  };
+
+  // The first lines of a rank's area, each on its own cache line where two ranks write or poll.
+  struct Control {
+    // Steps this rank has put its data in for; beside it, the fingerprint of the operation that
+    // began with the last step of each parity.
+    alignas(64) SharedCounter arrived;
+    uint64_t fingerprint[2];
+    // Steps this rank has finished: it will not look at anybody's slot of those steps again.
+    alignas(64) SharedCounter finished;
+    alignas(64) Call calls[2];  // what the fingerprints stand for, for error messages
+    char processId[33];         // see base/process_id.h; set before `attached`
+    std::atomic<uint32_t> attached;
+    std::atomic<uint32_t> left;  // on purpose
+  };
+
+  // Collective over `members` (ranks in the group; `member` is this rank's index). The first member
+  // makes the file and announces it in the store under `key`. Returns nullptr on all members if it
+  // could not be made (`whyNot` says why: no /dev/shm, no room, ...). Throws kTimeout naming the
+  // ranks that did not attach.
+  static std::unique_ptr<ShmSegment> meet(const std::string& key, KeyValueStore& store,
+                                          const Layout& layout, const std::vector<int>& members,
+                                          int member, const Deadline& deadline,
+                                          std::string* whyNot);
+  ~ShmSegment();
+  ShmSegment(const ShmSegment&) = delete;
+
+  const Layout& layout() const { return layout_; }
+  Control& control(int member) { return *reinterpret_cast<Control*>(area(member)); }
+  // sizes(m)[parity * 2 * members + i]: what m sends to i (first half), expects from i (second).
+  uint64_t* sizes(int member, int parity);
+  char* slot(int member, int parity);
+
+  // Null while the member is there; else how it went: "died (its process is gone)" or "has left
+  // the group (destroy_process_group)".
+  const char* whyGone(int member) const;
+
+  // The first failure of the segment wins; all members see it in their next wait.
+  void fail(const Error& why, int rank);
+  std::optional<Error> failure() const;
+
+ private:
+  struct Header;
+  ShmSegment(int fd, char* base, const Layout& layout, int member);
+  static int create(const std::string& path, const Layout& layout, std::string* whyNot);
+  char* area(int member) const;
+  Header& header() const;
+  void wakeEverybody();
+
+  int fd_;
+  char* base_;
+  Layout layout_;
+  int member_;
+  pid_t creatorPid_;
+};
+
+}  // namespace taco

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/base/log.h"
+
+namespace taco {
+
+// Every environment variable that TACO reads, parsed. Read once when a group is made and passed
+// down; nothing else in csrc/ looks at the environment. The table behind it (settings.cc) also
+// prints docs/settings.md.
+struct Settings {
+  std::optional<int> intraSize;                // LIGHT_INTRA_SIZE
+  std::optional<bool> allreduce2d;             // LIGHT_2D_ALLREDUCE
+  uint64_t hierarchicalThreshold = 1073741824; // LIGHT_HIERARCHICAL_THRESHOLD, bytes
+  bool useShm = true;                          // TACO_SHM
+  std::string nodeId;                          // TACO_NODE_ID
+  std::string socketInterface;                 // TACO_SOCKET_IFNAME, GLOO_SOCKET_IFNAME
+  LogLevel logLevel = LogLevel::kWarn;         // TACO_LOG
+};
+
+// Parses `environment` (a map, so that tests need no setenv). Throws Error(kInvalidSettings) that
+// names the variable, its value and what is valid; an unknown LIGHT_* or TACO_* is an error that
+// lists the known ones.
+Settings readSettings(const std::map<std::string, std::string>& environment);
+
+// This process's environment, as a map.
+std::map<std::string, std::string> processEnvironment();
+
+// name -> raw value of the variables that must be equal on every rank of a group ("" = unset).
+std::map<std::string, std::string> mustAgree(const std::map<std::string, std::string>& environment);
+
+// The whole of docs/settings.md.
+std::string settingsMarkdown();
+
+}  // namespace taco
