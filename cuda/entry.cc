@@ -1,0 +1,53 @@
+#include "cuda/entry.h"
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "csrc/base/error.h"
+
+namespace taco::cuda {
+namespace {
+
+void checkCuda(int error, const char* what) {
+  if (error == 0) return;
+  throw Error(ErrorCode::kSystem, std::string(what) + " failed: " +
+                                      runtimeDeviceApi().errorText(error) + " (CUDA error " +
+                                      std::to_string(error) + ")");
+}
+
+// Runs `body` and turns an exception into false and a sentence.
+template <typename Body>
+bool guarded(Reason* why, const Body& body) {
+  try {
+    body();
+    return true;
+  } catch (const std::exception& error) {
+    std::snprintf(why->text, sizeof why->text, "%s", error.what());
+  } catch (...) {
+    std::snprintf(why->text, sizeof why->text, "an exception of unknown type");
+  }
+  return false;
+}
+
+bool countDevices(int* count, Reason* why) {
+  return guarded(why, [&] { checkCuda(runtimeDeviceApi().deviceCount(count), "counting the GPUs"); });
+}
+
+bool sum(const SumCall* call, Reason* why) {
+  return guarded(why, [&] { checkCuda(enqueueSum(*call, runtimeDeviceApi()), "a sum on the GPU"); });
+}
+
+bool loadNccl(NcclApi* api, Reason* why) {
+  return guarded(why, [&] { *api = loadNcclApi(); });
+}
+
+}  // namespace
+}  // namespace taco::cuda
+
+extern "C" __attribute__((visibility("default"))) const taco::cuda::Entry* taco_cuda_entry(
+    int entryVersion) {
+  using namespace taco::cuda;
+  static const Entry entry = {&runtimeDeviceApi(), countDevices, sum, loadNccl};
+  return entryVersion == kEntryVersion ? &entry : nullptr;
+}

@@ -1,0 +1,112 @@
+// torch_taco._C
+#include <c10/core/ScalarType.h>
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <string>
+
+#include "csrc/base/format.h"
+#include "csrc/communicator/communicator.h"
+#include "csrc/settings/settings.h"
+#include "torch_ext/errors.h"
+#include "torch_ext/process_group_taco.h"
+#include "torch_ext/reduce_spec.h"
+#include "torch_ext/tensors.h"
+
+namespace py = pybind11;
+
+namespace taco {
+namespace {
+
+// Classes of torch keep their layout within one minor version only: with any other, the first call
+// would read garbage. The version is asked of Python, whose torch is the one in this process.
+void requireTorchVersion() {
+  const auto running = py::module_::import("torch").attr("__version__").cast<std::string>();
+  const std::string built = TACO_TORCH_VERSION;  // "2.11"
+  const bool same = running.compare(0, built.size(), built) == 0 &&
+                    (running.size() == built.size() || running[built.size()] == '.');
+  if (same) return;
+  throw py::import_error(
+      str("this installation of torch_taco was built for torch ", built, ", but torch ", running,
+          " is running; install torch-taco again for it: pip install --no-build-isolation "
+          "--force-reinstall --no-deps <the torch-taco source folder>"));
+}
+
+DType dtypeOfPython(const py::object& object) {
+  if (!THPDtype_Check(object.ptr())) {
+    throw py::type_error(str("dtype must be a torch.dtype, but it is ",
+                             py::repr(object).cast<std::string>()));
+  }
+  return dtypeOf(reinterpret_cast<THPDtype*>(object.ptr())->scalar_type);
+}
+
+AllreducePlan explain(const ProcessGroupTaco& group, uint64_t bytes, const py::object& dtype,
+                      const c10d::ReduceOp& op) {
+  const DType elements = dtypeOfPython(dtype);
+  return group.communicator().explainAllReduce(bytes, elements, reduceOpOf("explain", op));
+}
+
+// The dispatch of a Python class: bound methods that wait must not hold the GIL.
+using WithoutGil = py::call_guard<py::gil_scoped_release>;
+
+void bindPlan(py::module_& module) {
+  py::class_<AllreducePlan>(module, "AllreducePlan",
+                            "How an all-reduce of a given size would run; printing it says so.")
+      .def_property_readonly("algorithm",
+                             [](const AllreducePlan& plan) { return name(plan.algorithm); })
+      .def_readonly("piece_bytes", &AllreducePlan::pieceBytes)
+      .def_readonly("why", &AllreducePlan::why)
+      .def("__eq__", [](const AllreducePlan& a, const AllreducePlan& b) { return a == b; })
+      .def("__str__", &AllreducePlan::describe)
+      .def("__repr__", [](const AllreducePlan& plan) {
+        return str("<AllreducePlan ", plan.describe(), ">");
+      });
+}
+
+void bindGroup(py::module_& module) {
+  using Group = ProcessGroupTaco;
+  auto group = py::class_<Group, c10d::Backend, c10::intrusive_ptr<Group>>(
+      module, "ProcessGroupTaco");
+  py::class_<Group::Options, c10d::Backend::Options, c10::intrusive_ptr<Group::Options>>(
+      group, "Options")
+      .def(py::init<Millis>(), py::arg("timeout") = kBackendDefaultTimeout);
+  group
+      .def(py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                       c10::intrusive_ptr<Group::Options> options) {
+             return c10::make_intrusive<Group>(store, rank, size, std::move(options));
+           }),
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"), WithoutGil())
+      .def_property_readonly("options", [](Group& self) { return self.getBackendOptions(); })
+      .def("explain", &explain, py::arg("nbytes"), py::arg("dtype"), py::arg("op"))
+      .def("describe", [](const Group& self) { return self.communicator().describe(); })
+      .def("traffic",
+           [](const Group& self) {
+             const Traffic sent = self.communicator().traffic();
+             return py::make_tuple(sent.sharedMemoryBytes, sent.networkBytes);
+           })
+      .def("monitored_barrier",
+           [](Group& self, std::optional<Millis> timeout, bool waitAllRanks) {
+             c10d::BarrierOptions options;
+             options.timeout = timeout.value_or(c10d::kUnsetTimeout);
+             self.monitoredBarrier(options, waitAllRanks);
+           },
+           py::arg("timeout"), py::arg("wait_all_ranks"), WithoutGil());
+}
+
+}  // namespace
+}  // namespace taco
+
+PYBIND11_MODULE(_C, module) {
+  taco::requireTorchVersion();
+  // Registers the base classes that the ones below derive from.
+  py::module_::import("torch._C._distributed_c10d");
+  taco::bindPlan(module);
+  taco::bindGroup(module);
+  module.attr("__version__") = TACO_VERSION;
+  module.attr("TORCH_VERSION") = TACO_TORCH_VERSION;
+  module.def("settings_markdown", &taco::settingsMarkdown, "The text of docs/settings.md.");
+  module.def("shutdown_all", &taco::ProcessGroupTaco::shutdownAll, py::arg("patience"),
+             taco::WithoutGil());
+}

@@ -1,0 +1,90 @@
+// c10d's store as the key-value store of the engine.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <chrono>
+#include <string>
+
+#include "csrc/base/format.h"
+#include "csrc/topology/key_value_store.h"
+#include "torch_ext/errors.h"
+
+namespace taco {
+
+// Stores written in Python take the GIL themselves, so callers must not hold it.
+class StoreAdapter final : public KeyValueStore {
+ public:
+  explicit StoreAdapter(c10::intrusive_ptr<c10d::Store> store) : store_(ownConnection(store)) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    guarded("write", key, Deadline::never(), [&] { store_->set(key, value); });
+  }
+
+  std::string get(const std::string& key, const Deadline& deadline) override {
+    std::string value;
+    guarded("read", key, deadline, [&] {
+      store_->wait({key}, waitingTime(deadline));
+      value = store_->get_to_str(key);
+    });
+    return value;
+  }
+
+  int64_t add(const std::string& key, int64_t amount) override {
+    int64_t sum = 0;
+    guarded("add to", key, Deadline::never(), [&] { sum = store_->add(key, amount); });
+    return sum;
+  }
+
+ private:
+  // A TCPStore has one connection, which a waiting get() keeps: with a connection of its own, a
+  // group never blocks those of other groups and of the user.
+  static c10::intrusive_ptr<c10d::Store> ownConnection(
+      const c10::intrusive_ptr<c10d::Store>& store) {
+    c10::intrusive_ptr<c10d::Store> innermost = store;
+    if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
+      innermost = prefixed->getUnderlyingNonPrefixStore();
+    }
+    if (dynamic_cast<c10d::TCPStore*>(innermost.get()) == nullptr) return store;
+    return translated("taco: connecting to the store", [&] {
+      try {
+        return store->clone();
+      } catch (...) {
+        throw Error(ErrorCode::kPeerFailed,
+                    str("the TCPStore that the group was given does not answer (does the process "
+                        "of rank 0 still live?): ",
+                        currentError().what()));
+      }
+    });
+  }
+
+  static Millis waitingTime(const Deadline& deadline) {
+    const auto left = std::chrono::duration_cast<Millis>(deadline.remaining(std::chrono::hours(24)));
+    return std::max(left, Millis(1));  // 0 would mean the store's own default
+  }
+
+  template <typename Call>
+  void guarded(const char* verb, const std::string& key, const Deadline& deadline, Call&& call) {
+    try {
+      call();
+    } catch (...) {
+      const std::string why = currentError().what();
+      if (deadline.expired()) {
+        throw Error(ErrorCode::kTimeout,
+                    str("nobody wrote the key '", key, "' to the store within ",
+                        deadline.budget().count(), " ms"));
+      }
+      throw Error(ErrorCode::kPeerFailed,
+                  str("could not ", verb, " the key '", key,
+                      "' in the store that the group was given (does the process that serves it, "
+                      "usually rank 0's, still live?): ",
+                      why));
+    }
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+};
+
+}  // namespace taco

@@ -1,0 +1,43 @@
+"""TACO: a communication backend for torch.distributed.
+
+`dist.init_process_group(backend="taco")` works without importing this package. What it adds are
+functions that torch.distributed has no place for.
+"""
+
+import torch_taco_autoload as _autoload
+from torch_taco._build_info import VERSION as __version__
+from torch_taco._group import (
+    Traffic,
+    describe,
+    explain,
+    monitored_barrier,
+    settings_markdown,
+    traffic,
+)
+
+_autoload.register()
+if _autoload._error is not None:
+    raise ImportError(
+        f"the backend could not be registered with torch.distributed: {_autoload._error}"
+    ) from _autoload._error
+
+
+def __getattr__(name: str):
+    # Loads the shared library, so only when asked for.
+    if name == "Options":
+        from torch_taco._group import extension
+
+        return extension().ProcessGroupTaco.Options
+    raise AttributeError(f"module 'torch_taco' has no attribute '{name}'")
+
+
+__all__ = [
+    "Options",
+    "Traffic",
+    "__version__",
+    "describe",
+    "explain",
+    "monitored_barrier",
+    "settings_markdown",
+    "traffic",
+]
