@@ -1,0 +1,134 @@
+"""Two nodes that are network namespaces: DDP over TCP between them, shared memory only inside each, and as many
+bytes on the wire as docs/algorithms.md says."""
+
+import importlib.util
+import json
+import pathlib
+import sys
+
+import pytest
+
+import ranks
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SCRIPT = pathlib.Path(__file__).resolve().parent / "train_and_count.py"
+
+
+def load(name, path):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+cluster = load("perf_cluster", ROOT / "perf" / "cluster" / "__init__.py")
+REASON = cluster.why_not()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces can be made")
+
+
+def train(env=None, per_node=2, steps=4, hostnames=None):
+    """The reports of all ranks, in order."""
+    def torchrun(node):
+        return [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--nproc-per-node={per_node}",
+                f"--node-rank={node.index}", "--master-addr=10.77.0.1", "--master-port=29500",
+                str(SCRIPT), ranks.BACKEND, str(steps)]
+
+    # Inside a namespace there is no interface but its own: none of this test's names apply.
+    clean = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", **(env or {})}
+    with cluster.Cluster(2, hostnames=hostnames) as made:
+        outputs = made.run(torchrun, timeout=240, env=clean)
+    reports = [json.loads(line.split("REPORT ", 1)[1]) for output in outputs for line in output.splitlines()
+               if "REPORT " in line]
+    assert len(reports) == 2 * per_node, outputs
+    return sorted(reports, key=lambda report: report["rank"])
+
+
+def check_training(reports):
+    assert len({report["digest"] for report in reports}) == 1, "the replicas differ"
+    assert all(report["sum"] == len(reports) * (len(reports) + 1) / 2 for report in reports)
+
+
+def payload_of_each_node(reports, per_node=2):
+    """Bytes that left a node during the counted steps, TCP/IP headers taken off (see perf/cluster)."""
+    found = []
+    for report in reports[::per_node]:
+        count = cluster.Count(*report["after"]) - cluster.Count(*report["before"])
+        found.append(count.payload)
+    return found
+
+
+needs_taco = pytest.mark.skipif(not ranks.IS_TACO, reason="tests taco's links: TEST_BACKEND is set")
+
+
+@needs_taco
+@pytest.mark.parametrize("choice, factor", [(None, 1.0), ("1", 1.0), ("0", 2.0)], ids=["unset", "2d", "flat"])
+def test_bytes_between_the_nodes(choice, factor):
+    """N = 2 nodes of g = 2 ranks, S bytes of gradients: 2D sends 2 (N-1)/N S = S from each node, the flat
+    exchange 2 g (N-1)/N S = 2 S."""
+    reports = train({} if choice is None else {"LIGHT_2D_ALLREDUCE": choice})
+    check_training(reports)
+    size = reports[0]["gradient_bytes"] * reports[0]["steps"]
+    for payload in payload_of_each_node(reports):
+        assert payload == pytest.approx(factor * size, rel=0.03), (payload / size, reports[0]["describe"])
+    for report in reports:
+        shared, network = report["traffic"]
+        assert (shared > 0) == (choice != "0"), report["traffic"]
+        assert network > 0
+        assert ("2d" in report["plan"].lower()) == (choice != "0"), report["plan"]
+
+
+@needs_taco
+def test_one_rank_a_node():
+    """Nothing to gain from 2D: flat, S from each node."""
+    reports = train(per_node=1)
+    check_training(reports)
+    size = reports[0]["gradient_bytes"] * reports[0]["steps"]
+    for payload in payload_of_each_node(reports, per_node=1):
+        assert payload == pytest.approx(size, rel=0.03)
+
+
+@needs_taco
+def test_one_host_name_twice():
+    """Topology is proven, not read from names: two nodes with one host name and private /dev/shm are two."""
+    reports = train(hostnames={0: "same", 1: "same"}, steps=1)
+    check_training(reports)
+    assert {report["host"] for report in reports} == {"same"}
+    assert len({report["plan"] for report in reports}) == 1
+    assert "2d" in reports[0]["plan"].lower(), reports[0]["describe"]
+
+
+def test_the_cluster_itself():
+    """The harness: nodes reach each other, see only their own /dev/shm, and are gone afterwards."""
+    with cluster.Cluster(3) as made:
+        assert made[0].call("hostname").strip() == "taco-node0"
+        made[0].call("sh", "-c", "echo x > /dev/shm/mine")
+        assert made[1].call("ls", "/dev/shm") == ""
+        before = made[0].sent()
+        made.run(lambda node: [sys.executable, "-c", PING, str(node.index), made[0].address], timeout=60)
+        assert (made[0].sent() - before).payload == pytest.approx(2 * 1_000_000, rel=0.03)
+        holders = [node._holder for node in made.nodes]
+    assert all(holder.returncode is not None for holder in holders)
+
+
+PING = """
+import socket, sys, time
+if sys.argv[1] == "0":
+    server = socket.create_server((sys.argv[2], 5000))
+    for _ in range(2):
+        peer = server.accept()[0]
+        peer.sendall(bytes(1000000))
+        peer.shutdown(socket.SHUT_WR)
+        peer.recv(1)
+else:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            peer = socket.create_connection((sys.argv[2], 5000))
+            break
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+    total = 0
+    while data := peer.recv(1 << 16): total += len(data)
+    assert total == 1000000
+"""
