@@ -106,7 +106,9 @@ def same_bits(left, right):
         return False
     if left.numel() == 0:
         return True
-    return torch.equal(*(tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right)))
+    # A copy: contiguous() returns a tensor of one element as it is, whatever its stride.
+    return torch.equal(*(tensor.new_empty(tensor.shape).copy_(tensor).reshape(-1).view(torch.uint8)
+                         for tensor in (left.detach(), right.detach())))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -229,7 +229,7 @@ class Ranks:
         while any(self._reap(rank) is None for rank in range(self.world)) and time.monotonic() < deadline:
             time.sleep(0.005)
         late = [rank for rank in range(self.world) if self.codes[rank] is None]
-        if late:
+        if timeout > 0:
             self.dump(late)
         self.kill()
         for outcome in outcomes:

@@ -15,6 +15,7 @@ constexpr int kAnySource = -1;
 // How much longer than rank 0 the others wait for its verdict, so that they hear who is missing.
 constexpr Millis kVerdictGrace{2000};
 constexpr Millis kLookOnly{1};
+constexpr const char* kPassed = "passed";
 
 const at::Tensor& onlyTensor(const char* operation, const std::vector<at::Tensor>& tensors) {
   if (tensors.size() != 1) {
@@ -34,13 +35,13 @@ std::string joined(const std::vector<int>& ranks) {
   throw c10::DistBackendError(message, nullptr);
 }
 
-bool arrived(KeyValueStore& store, const std::string& key, const Deadline& deadline) {
+std::optional<std::string> valueBy(KeyValueStore& store, const std::string& key,
+                                   const Deadline& deadline) {
   try {
-    store.get(key, deadline);
-    return true;
+    return store.get(key, deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    return false;
+    return std::nullopt;
   }
 }
 
@@ -124,11 +125,12 @@ void ProcessGroupTaco::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
       const std::string reached =
           str("Rank ", rank_, " successfully reached monitoredBarrier, but received errors while "
               "waiting for send/recv from rank 0");
-      if (!arrived(*store_, verdictKey, Deadline::after(timeout + kVerdictGrace))) {
+      const auto verdict =
+          valueBy(*store_, verdictKey, Deadline::after(timeout + kVerdictGrace));
+      if (!verdict) {
         fail(str(reached, ": rank 0 did not come within ", timeout.count(), " ms"));
       }
-      const std::string verdict = store_->get(verdictKey, Deadline::after(timeout));
-      if (!verdict.empty() && verdict != "ok") fail(str(reached, ": ", verdict));
+      if (*verdict != kPassed) fail(str(reached, ": ", *verdict));
       return;
     }
     const Deadline deadline =
@@ -138,12 +140,12 @@ void ProcessGroupTaco::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
       // After the deadline one look is enough to know who else is missing.
       const bool late = deadline.expired();
       const std::string key = round + std::to_string(rank);
-      if (!arrived(*store_, key, late ? Deadline::after(kLookOnly) : deadline)) {
+      if (!valueBy(*store_, key, late ? Deadline::after(kLookOnly) : deadline)) {
         missing.push_back(rank);
       }
     }
     if (missing.empty()) {
-      store_->set(verdictKey, "ok");
+      store_->set(verdictKey, kPassed);
       return;
     }
     const std::string who = waitAllRanks && missing.size() > 1
@@ -151,9 +153,10 @@ void ProcessGroupTaco::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
                                 : str("Rank ", missing[0]);
     std::string message =
         str(who, " failed to pass monitoredBarrier in ", timeout.count(), " ms");
+    if (timeout.count() <= 0) message += "; Rank 0 timed out in monitoredBarrier at once";
     if (!waitAllRanks && missing.size() > 1) message += str(" (missing: ", joined(missing), ")");
     store_->set(verdictKey, message);
-    fail(str("[Rank 0]: ", message));
+    fail(str("[Rank 0]: ", message, "; Rank 0 timed out in monitoredBarrier waiting"));
   });
 }
 

@@ -80,6 +80,7 @@ void Links::fail(const Error& why) {
 }
 
 void Links::close(std::chrono::milliseconds maxWait) {
+  for (ShmLink* link : shmLinks_) link->leave();
   if (mesh_) mesh_->close(maxWait);
 }
 

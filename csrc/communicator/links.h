@@ -47,7 +47,7 @@ class Links {
 
   std::shared_ptr<Mesh> mesh_;
   bool meshUsed_ = false;
-  std::vector<const ShmLink*> shmLinks_;
+  std::vector<ShmLink*> shmLinks_;
   std::vector<std::string> notes_;
   std::unique_ptr<Link> flat_;
   std::unique_ptr<Link> intra_;

@@ -40,6 +40,9 @@ class ShmLink : public Link {
                 std::span<const Buffer> receives) override;
   void fail(const Error& why) override;
 
+  // Orderly end: whoever waits for this rank later is told that it has left. No verb may follow.
+  void leave() { segment_->leave(); }
+
   // Bytes that this rank has put into shared memory for others.
   uint64_t bytesShared() const { return bytesShared_.load(std::memory_order_relaxed); }
 

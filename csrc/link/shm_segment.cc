@@ -138,11 +138,14 @@ ShmSegment::ShmSegment(int fd, char* base, const Layout& layout, int member)
   mine.attached.store(1);
 }
 
+void ShmSegment::leave() {
+  if (::getpid() != creatorPid_) return;
+  control(member_).left.store(1);
+  wakeEverybody();
+}
+
 ShmSegment::~ShmSegment() {
-  if (::getpid() == creatorPid_) {
-    control(member_).left.store(1);
-    wakeEverybody();
-  }
+  leave();
   ::munmap(base_, layout_.totalBytes());
   ::close(fd_);  // in a forked child this does not touch the parent's lock
 }

@@ -63,6 +63,9 @@ class ShmSegment {
   uint64_t* sizes(int member, int parity);
   char* slot(int member, int parity);
 
+  // Says that this rank goes on purpose, and will not come to another step; so does the destructor.
+  void leave();
+
   // Null while the member is there; else how it went: "died (its process is gone)" or "has left
   // the group (destroy_process_group)".
   const char* whyGone(int member) const;

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -20,8 +21,8 @@ std::string firstLine(const std::string& path) {
 
 int ceilCpus(double quota, double period) {
   if (quota <= 0 || period <= 0) return 0;
-  const int cpus = static_cast<int>((quota + period - 1) / period);
-  return cpus < 1 ? 1 : cpus;
+  const double cpus = std::ceil(quota / period);
+  return cpus > 1e6 ? 0 : static_cast<int>(cpus);  // more than any machine has: no limit
 }
 
 // This process's path in the cgroup v2 tree, "" for the root (or where only v1 exists).
@@ -45,7 +46,8 @@ std::string affinityList() {
     std::string list;
     const bool known = ::sched_getaffinity(0, bytes, set) == 0;
     for (int cpu = 0; known && cpu < maxCpus; ++cpu) {
-      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, set)) list += str(list.empty() ? "" : ",", cpu);
+      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, set))
+        list += str(list.empty() ? "" : ",", cpu);
     }
     CPU_FREE(set);
     if (known) return list;
@@ -64,7 +66,8 @@ int cgroupCpuLimit(const std::string& root) {
     std::istringstream line(firstLine(root + "/sys/fs/cgroup" + group + "/cpu.max"));
     std::string quota;
     double period = 0;
-    if (line >> quota >> period && quota != "max") tighten(ceilCpus(std::atof(quota.c_str()), period));
+    if (line >> quota >> period && quota != "max")
+      tighten(ceilCpus(std::atof(quota.c_str()), period));
     if (group.empty()) break;
     group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
   }

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <set>
 
 #include "csrc/base/error.h"
@@ -14,9 +17,13 @@
 namespace taco {
 namespace {
 
+Error damaged(const std::string& what) {
+  return Error(ErrorCode::kPeerFailed, what + ": do all ranks run the same version of torch-taco?");
+}
+
 // What one rank tells the others.
 struct Identity {
-  std::string host;       // for messages
+  std::string host;  // for messages
   std::string bootId;
   std::string nodeId;     // TACO_NODE_ID
   std::string proofPath;  // empty: memory cannot be shared with this rank,
@@ -34,9 +41,7 @@ struct Identity {
   static Identity unpacked(const std::string& text) {
     const std::vector<std::string> f = unpack(text);
     if (f.size() != 10) {
-      throw Error(ErrorCode::kPeerFailed,
-                  str("a rank's record in the store has ", f.size(),
-                      " fields instead of 10: do all ranks run the same version of torch-taco?"));
+      throw damaged(str("a rank's record in the store has ", f.size(), " fields instead of 10"));
     }
     return {f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8], f[9]};
   }
@@ -56,7 +61,10 @@ std::string disagreement(const std::vector<Identity>& identities) {
   const std::vector<std::string> first = unpack(identities[0].settings);
   for (size_t rank = 1; rank < identities.size(); ++rank) {
     const std::vector<std::string> other = unpack(identities[rank].settings);
-    for (size_t i = 0; i + 1 < first.size() && i + 1 < other.size(); i += 2) {
+    for (size_t i = 0; i < std::max(first.size(), other.size()); i += 2) {
+      if (i + 1 >= std::min(first.size(), other.size()) || first[i] != other[i]) {
+        throw damaged(str("rank ", rank, " knows other settings than rank 0"));
+      }
       if (first[i + 1] == other[i + 1]) continue;
       auto shown = [](const std::string& value) {
         return value.empty() ? std::string("not set") : "'" + value + "'";
@@ -101,15 +109,15 @@ std::string round(const char* what, const MeetingRequest& request, KeyValueStore
                                 Millis(1000));
       return readAnswer(store.get(answerKey, patient));
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kTimeout || std::string(error.what()).find("did not come") !=
-                                                     std::string::npos) {
+      if (error.code() != ErrorCode::kTimeout ||
+          std::string(error.what()).find("did not come") != std::string::npos) {
         throw;
       }
-      throw Error(ErrorCode::kTimeout,
-                  str("making the group Timed out after ", deadline.budget().count(),
-                      " ms: rank 0 did not come (this is rank ", request.rank, " of ",
-                      request.size, ")"),
-                  0);
+      throw Error(
+          ErrorCode::kTimeout,
+          str("making the group Timed out after ", deadline.budget().count(),
+              " ms: rank 0 did not come (this is rank ", request.rank, " of ", request.size, ")"),
+          0);
     }
   }
   std::vector<std::string> all{mine};
@@ -117,8 +125,8 @@ std::string round(const char* what, const MeetingRequest& request, KeyValueStore
   for (int rank = 1; rank < request.size; ++rank) {
     try {
       // Once somebody is missing, the others are only asked whether they are there.
-      all.push_back(store.get(str(what, "/", rank),
-                              missing.empty() ? deadline : Deadline::after(Millis(1))));
+      all.push_back(
+          store.get(str(what, "/", rank), missing.empty() ? deadline : Deadline::after(Millis(1))));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kTimeout) throw;
       missing += str(missing.empty() ? "" : ", ", rank);
@@ -193,7 +201,7 @@ Topology meet(const MeetingRequest& request, KeyValueStore& store, const Setting
     mine.proofPath = proof->path();
     mine.proofToken = proof->token();
     mine.proofWhyNot = proof->whyNot();
-  } else {
+  } else if (!settings.useShm) {
     mine.proofWhyNot = "TACO_SHM=0";
   }
 
@@ -202,19 +210,27 @@ Topology meet(const MeetingRequest& request, KeyValueStore& store, const Setting
   if (request.size == 1) {
     identities.push_back(mine);
   } else {
-    const std::string table = round(
-        "identity", request, store, mine.packed(), deadline,
-        [&](const std::vector<std::string>& all) {
-          std::vector<Identity> unpackedAll;
-          for (const std::string& one : all) unpackedAll.push_back(Identity::unpacked(one));
-          const std::string trouble = disagreement(unpackedAll);
-          if (!trouble.empty()) throw Error(ErrorCode::kInvalidSettings, trouble);
-          return pack({randomBytes(16), pack(all)});
-        });
+    const std::string table =
+        round("identity", request, store, mine.packed(), deadline,
+              [&](const std::vector<std::string>& all) {
+                std::vector<Identity> unpackedAll;
+                for (const std::string& one : all) unpackedAll.push_back(Identity::unpacked(one));
+                const std::string trouble = disagreement(unpackedAll);
+                if (!trouble.empty()) throw Error(ErrorCode::kInvalidSettings, trouble);
+                for (size_t rank = 0; rank < unpackedAll.size(); ++rank) {
+                  if (unpack(unpackedAll[rank].addresses).size() != request.addresses.size()) {
+                    throw damaged(str("rank ", rank, " has another number of lanes than rank 0"));
+                  }
+                }
+                return pack({randomBytes(16), pack(all)});
+              });
     const std::vector<std::string> fields = unpack(table);
-    topology.secret = fields.at(0);
-    for (const std::string& one : unpack(fields.at(1))) {
-      identities.push_back(Identity::unpacked(one));
+    if (fields.size() != 2) throw damaged("rank 0's table in the store is no table");
+    topology.secret = fields[0];
+    for (const std::string& one : unpack(fields[1])) identities.push_back(Identity::unpacked(one));
+    if (identities.size() != static_cast<size_t>(request.size)) {
+      throw damaged(str("rank 0's table has ", identities.size(), " ranks, but this is rank ",
+                        request.rank, " of ", request.size));
     }
   }
 
@@ -232,8 +248,17 @@ Topology meet(const MeetingRequest& request, KeyValueStore& store, const Setting
         round("memory", request, store, str(lowestSharing(request.rank, identities)), deadline,
               [](const std::vector<std::string>& all) { return pack(all); });
     const std::vector<std::string> lowest = unpack(memory);
+    if (lowest.size() != identities.size()) {
+      throw damaged(str("rank 0 says which memory ", lowest.size(), " ranks share, but there are ",
+                        identities.size()));
+    }
     for (size_t r = 0; r < lowest.size(); ++r) {
-      const size_t other = static_cast<size_t>(std::atoi(lowest[r].c_str()));
+      size_t other = 0;
+      const char* const end = lowest[r].data() + lowest[r].size();
+      const auto [stop, trouble] = std::from_chars(lowest[r].data(), end, other);
+      if (trouble != std::errc() || stop != end || other > r) {
+        throw damaged(str("rank ", r, " shares memory with rank '", lowest[r], "'"));
+      }
       // The one it read may itself stand behind a lower one.
       memoryOfRank[r] = other < r ? memoryOfRank[other] : static_cast<int>(r);
     }
@@ -245,8 +270,11 @@ Topology meet(const MeetingRequest& request, KeyValueStore& store, const Setting
   for (const Identity& one : identities) {
     topology.hosts.push_back(one.host);
     const std::vector<std::string> byLane = unpack(one.addresses);
+    if (byLane.size() != topology.addresses.size()) {
+      throw damaged("a rank has another number of lanes than this one");
+    }
     for (size_t lane = 0; lane < topology.addresses.size(); ++lane) {
-      topology.addresses[lane].push_back(byLane.at(lane));
+      topology.addresses[lane].push_back(byLane[lane]);
     }
   }
   return topology;

@@ -120,6 +120,7 @@ class TcpTransport : public Transport {
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; none for this one
   std::map<uint64_t, Visitor> visitors_;
   uint64_t nextVisitor_ = 0;
+  int visitorsDropped_ = 0;
   std::optional<Clock::time_point> acceptAgainAt_;  // after the process ran out of descriptors
 
   std::vector<int> unsettled_;   // peers whose streams may have ended since

@@ -17,6 +17,7 @@ namespace taco {
 namespace {
 
 constexpr size_t kMostVisitors = 256;
+constexpr int kMostWarnings = 8;
 
 }  // namespace
 
@@ -73,8 +74,12 @@ bool TcpTransport::hearVisitor(uint64_t id) {
   }
   const int peer = visitor.hello.rank;
   TcpIncoming& in = peers_[peer]->in;
-  if (in.isUsed() || peers_[peer]->lost) {
-    dropVisitor(id, str("rank ", peer, " is connected already, or has been lost"));
+  if (peers_[peer]->lost) {  // it failed, and its own stream comes after the news of that
+    visitors_.erase(at);
+    return true;
+  }
+  if (in.isUsed()) {
+    dropVisitor(id, str("rank ", peer, " is connected already"));
     return true;
   }
   observe(visitor.socket.get(), label(About::kIncoming, static_cast<uint64_t>(peer)));
@@ -86,8 +91,10 @@ bool TcpTransport::hearVisitor(uint64_t id) {
 
 void TcpTransport::dropVisitor(uint64_t id, const std::string& why) {
   visitors_.erase(id);
-  log(LogLevel::kWarn, str("rank ", config_.rank, " closed a connection to its port ",
-                           listener_->where().port, ": ", why));
+  // The first ones may help somebody; a flood of them is to fill no disk.
+  const LogLevel level = ++visitorsDropped_ <= kMostWarnings ? LogLevel::kWarn : LogLevel::kDebug;
+  log(level, str("rank ", config_.rank, " closed a connection to its port ",
+                 listener_->where().port, ": ", why));
 }
 
 void TcpTransport::tendVisitors() {

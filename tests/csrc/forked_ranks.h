@@ -14,6 +14,7 @@
 #include <fstream>
 #include <functional>
 #include <new>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -71,7 +72,8 @@ class FileStore : public KeyValueStore {
   pid_t maker_;
 };
 
-// Forks `size` ranks. What body returns, or the text of the error it throws, becomes the rank's outcome.
+// Forks `size` ranks. What body returns, or the text of the error it throws, becomes the rank's
+// outcome.
 class ForkedRanks {
  public:
   struct Shared {
@@ -79,13 +81,13 @@ class ForkedRanks {
     std::atomic<uint64_t> progress[kMostRanks];  // free for the body
     std::atomic<int> word;                       // free for the test
     char outcome[kMostRanks][2048];
-    double seconds[kMostRanks];                  // free for the body
+    double seconds[kMostRanks];  // free for the body
   };
   using Body = std::function<std::string(int rank, Shared& shared)>;
 
   ForkedRanks(int size, const Body& body) : pids_(static_cast<size_t>(size), -1) {
-    void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(memory != MAP_FAILED);
     shared_ = new (memory) Shared();
     for (int rank = 0; rank < size; ++rank) {
@@ -147,14 +149,27 @@ inline bool eventually(const std::function<bool()>& ready) {
   return true;
 }
 
-// Names in /dev/shm that are ours.
-inline std::vector<std::string> shmLeftovers() {
-  std::vector<std::string> names;
+// Names in /dev/shm that are TACO's.
+inline std::set<std::string> shmNames() {
+  std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
     const std::string file = entry.path().filename();
-    if (file.rfind("taco-", 0) == 0) names.push_back(file);
+    if (file.rfind("taco-", 0) == 0) names.insert(file);
   }
   return names;
+}
+
+// Those that came since `before` and stay. What other programs make meanwhile goes again.
+inline std::set<std::string> shmLeftovers(const std::set<std::string>& before) {
+  std::set<std::string> left = shmNames();
+  for (const std::string& name : before) left.erase(name);
+  const Deadline deadline = Deadline::after(Millis(20000));
+  while (!left.empty() && !deadline.expired()) {
+    std::this_thread::sleep_for(Millis(5));
+    const std::set<std::string> now = shmNames();
+    std::erase_if(left, [&](const std::string& name) { return now.count(name) == 0; });
+  }
+  return left;
 }
 
 }  // namespace taco::testing

@@ -1,8 +1,8 @@
 #pragma once
 
-// Ranks as threads of this process. Catch's assertions belong to the main thread: a rank that finds something
-// wrong throws, and the errors are collected when all have ended. Nobody hangs: a watchdog says which ranks
-// did not end, and ends the process.
+// Ranks as threads of this process. Catch's assertions belong to the main thread: a rank that finds
+// something wrong throws, and the errors are collected when all have ended. Nobody hangs: a
+// watchdog says which ranks did not end, and ends the process.
 
 #include <chrono>
 #include <condition_variable>

@@ -11,17 +11,15 @@ import ranks
 
 def all_dtypes(rank, world, name):
     operation = operations.OPERATIONS[name]
-    for shape in [(1,), (13,), (16, 65), (3, 5, 7)]:
+    for shape in [(13,), (7, 5, 31)]:
         for case in operations.sweep(operation, rank, world, shape, operations.DTYPES, all_reductions=True):
-            operation.run(case)
-            operation.run(case, async_op=True)
+            operation.run(case, async_op=shape == (13,))
 
 
 def several_chunks(rank, world, name):
     operation = operations.OPERATIONS[name]
-    for dtype in [torch.float32, torch.bfloat16, torch.int8, torch.complex128]:
-        for numel in [300_001, 2_100_000]:
-            operation.run(operations.Case(rank, world, (numel,), dtype, root=world - 1))
+    for dtype, numel in [(torch.float32, 1_100_001), (torch.bfloat16, 300_001), (torch.int8, 300_001)]:
+        operation.run(operations.Case(rank, world, (numel,), dtype, root=world - 1))
 
 
 @pytest.mark.parametrize("layout", ranks.LAYOUTS, ids=str)

@@ -13,10 +13,10 @@ namespace {
 using namespace taco::testing;
 using Catch::Matchers::ContainsSubstring;
 
-constexpr ErrorCode kAllCodes[] = {
-    ErrorCode::kInvalidArgument, ErrorCode::kUnsupported, ErrorCode::kInvalidSettings,
-    ErrorCode::kMismatch,        ErrorCode::kTimeout,     ErrorCode::kPeerFailed,
-    ErrorCode::kAborted,         ErrorCode::kSystem};
+constexpr ErrorCode kAllCodes[] = {ErrorCode::kInvalidArgument, ErrorCode::kUnsupported,
+                                   ErrorCode::kInvalidSettings, ErrorCode::kMismatch,
+                                   ErrorCode::kTimeout,         ErrorCode::kPeerFailed,
+                                   ErrorCode::kAborted,         ErrorCode::kSystem};
 
 TEST_CASE("every code has a name of its own, and three are the caller's fault") {
   std::set<std::string> names;

@@ -70,9 +70,8 @@ TEST_CASE("no wake-up is lost between threads, also across the wrap") {
   SharedCounter counters[2];
   const uint32_t first = 0xFFFFFFFFu - 5000;
   for (SharedCounter& counter : counters) counter.value = first;
-  runRanks(2, [&](int rank) {
-    pingPong(counters[rank], counters[1 - rank], first, 20000, rank == 0);
-  });
+  runRanks(
+      2, [&](int rank) { pingPong(counters[rank], counters[1 - rank], first, 20000, rank == 0); });
   CHECK(counters[0].value.load() == first + 20000);
   CHECK(counters[0].sleepers.load() == 0);
   CHECK(counters[1].sleepers.load() == 0);

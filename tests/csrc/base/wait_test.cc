@@ -39,7 +39,8 @@ TEST_CASE("spinning and yielding come before sleeping, and checks before every s
   CHECK(waitFor({std::chrono::nanoseconds(0), 30}, 31).sleep == 0);
 
   const Counts counts = waitFor({std::chrono::nanoseconds(0), 3}, 10);
-  CHECK(counts.ready == 10);  // 1 at first, 3 after a yield, and one before each sleep and at the end
+  CHECK(counts.ready ==
+        10);  // 1 at first, 3 after a yield, and one before each sleep and at the end
   CHECK(counts.sleep == 5);
   CHECK(counts.check == counts.sleep);
   CHECK(waitFor({std::chrono::microseconds(1), 0}, 100000).sleep > 0);

@@ -44,9 +44,8 @@ void runCases(LinkKind kind, int ranks, const std::vector<Case>& cases) {
       // Some aligned to lines, some to their size, some not at all; different ones on the ranks.
       const size_t misalignment = (static_cast<size_t>(rank) * 5 + c.count) % 17;
       Guarded data(c.dtype, c.inputs[static_cast<size_t>(rank)], misalignment);
-      links[rank].allReduce(
-          operations.next(OpKind::kAllReduce, c.dtype, c.count, c.reduction.op), data.buffer(),
-          c.reduction);
+      links[rank].allReduce(operations.next(OpKind::kAllReduce, c.dtype, c.count, c.reduction.op),
+                            data.buffer(), c.reduction);
       data.check(c.expected, str(name(kind), ", ", c.describe()));
     }
   });

@@ -31,10 +31,11 @@ TEST_CASE("broadcast: every root, around every boundary") {
             const size_t misalignment = (static_cast<size_t>(rank) + i) % 8;
             Guarded data(DType::kUInt8, rank == root ? contents[i] : fillBytes(counts[i], 12345),
                          misalignment);
-            links[rank].broadcast(operations.next(OpKind::kBroadcast, DType::kUInt8, counts[i], root),
-                                  data.buffer(), root);
-            data.check(contents[i], str("broadcast of ", counts[i], " bytes from ", root, " over ",
-                                        name(kind)));
+            links[rank].broadcast(
+                operations.next(OpKind::kBroadcast, DType::kUInt8, counts[i], root), data.buffer(),
+                root);
+            data.check(contents[i],
+                       str("broadcast of ", counts[i], " bytes from ", root, " over ", name(kind)));
           }
         }
       });

@@ -23,17 +23,21 @@ void call(Link& link, const OpContext& op) {
   const ConstBuffer mine(in.data(), count, op.call.dtype);
   const auto reduction = [&] { return onlyLevel(op.call.reduceOp, op.call.dtype, link.size()); };
   switch (op.call.op) {
-    case OpKind::kAllReduce: return link.allReduce(op, parts[0], reduction());
+    case OpKind::kAllReduce:
+      return link.allReduce(op, parts[0], reduction());
     case OpKind::kReduceScatter:
       return link.reduceScatter(op, constParts, parts[static_cast<size_t>(link.rank())],
                                 reduction());
-    case OpKind::kAllGather: return link.allGather(op, mine, parts);
-    case OpKind::kBroadcast: return link.broadcast(op, parts[0], op.call.root);
+    case OpKind::kAllGather:
+      return link.allGather(op, mine, parts);
+    case OpKind::kBroadcast:
+      return link.broadcast(op, parts[0], op.call.root);
     case OpKind::kAllToAll: {
       std::vector<ConstBuffer> sends(ranks, mine);
       return link.exchange(op, sends, parts);
     }
-    default: throw std::logic_error("not a verb of links");
+    default:
+      throw std::logic_error("not a verb of links");
   }
 }
 
@@ -58,8 +62,7 @@ TEST_CASE("ranks that call different things are told so, all of them, what and b
       {operation(OpKind::kAllReduce, 1000), operation(OpKind::kAllReduce, 1001)},
       {operation(OpKind::kAllReduce, 100000), operation(OpKind::kAllReduce, 10)},
       {operation(OpKind::kAllReduce, 10), operation(OpKind::kAllReduce, 100000)},
-      {operation(OpKind::kAllReduce, 1000),
-       operation(OpKind::kAllReduce, 1000, DType::kInt32)},
+      {operation(OpKind::kAllReduce, 1000), operation(OpKind::kAllReduce, 1000, DType::kInt32)},
       {operation(OpKind::kAllReduce, 1000),
        operation(OpKind::kAllReduce, 1000, DType::kFloat32, -1, ReduceOp::kMax)},
       {operation(OpKind::kBroadcast, 1000, DType::kFloat32, 0),
@@ -118,9 +121,9 @@ TEST_CASE("an operation that one rank does not call times out on the others, and
             return;
           }
           try {
-            call(links[rank], operation(verb, 100, DType::kFloat32,
-                                        verb == OpKind::kBroadcast ? missing : -1, ReduceOp::kSum,
-                                        Millis(150)));
+            call(links[rank],
+                 operation(verb, 100, DType::kFloat32, verb == OpKind::kBroadcast ? missing : -1,
+                           ReduceOp::kSum, Millis(150)));
           } catch (...) {
             ++ended;
             throw;
@@ -144,7 +147,8 @@ TEST_CASE("an operation that one rank does not call times out on the others, and
   }
 }
 
-TEST_CASE("who fails tells the others why, also those that wait already, and the link is finished") {
+TEST_CASE(
+    "who fails tells the others why, also those that wait already, and the link is finished") {
   for (const LinkKind kind : kAllLinks) {
     for (int ranks = 2; ranks <= 4; ++ranks) {
       for (const OpKind verb : kVerbs) {
@@ -157,7 +161,8 @@ TEST_CASE("who fails tells the others why, also those that wait already, and the
             links[0].fail(why);
             throw why;
           }
-          OpContext op = operation(verb, 50000, DType::kFloat32, verb == OpKind::kBroadcast ? 0 : -1);
+          OpContext op =
+              operation(verb, 50000, DType::kFloat32, verb == OpKind::kBroadcast ? 0 : -1);
           op.call.sequence = 2;
           call(links[rank], op);
         });
@@ -214,7 +219,8 @@ TEST_CASE("who has done its part may leave; who has not is missed at once") {
       // Many steps; whoever is through leaves while the others still read.
       runRanks(3, [&](int rank) {
         for (const OpKind verb : kVerbs) {
-          OpContext op = operation(verb, 30000, DType::kFloat32, verb == OpKind::kBroadcast ? 0 : -1);
+          OpContext op =
+              operation(verb, 30000, DType::kFloat32, verb == OpKind::kBroadcast ? 0 : -1);
           op.call.sequence = 1 + static_cast<uint64_t>(verb);
           call(links[rank], op);
         }

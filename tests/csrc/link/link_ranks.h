@@ -1,6 +1,7 @@
 #pragma once
 
-// One group of links of any kind, for ranks that are threads; and buffers with something around them.
+// One group of links of any kind, for ranks that are threads; and buffers with something around
+// them.
 
 #include <cstring>
 #include <memory>
@@ -28,10 +29,14 @@ enum class LinkKind {
 
 inline const char* name(LinkKind kind) {
   switch (kind) {
-    case LinkKind::kShmSpin: return "shm, spinning";
-    case LinkKind::kShmYield: return "shm, yielding";
-    case LinkKind::kShmSmall: return "shm, small slots";
-    case LinkKind::kMesh: return "mesh";
+    case LinkKind::kShmSpin:
+      return "shm, spinning";
+    case LinkKind::kShmYield:
+      return "shm, yielding";
+    case LinkKind::kShmSmall:
+      return "shm, small slots";
+    case LinkKind::kMesh:
+      return "mesh";
   }
   return "?";
 }
@@ -45,17 +50,21 @@ inline constexpr size_t kSmallSlotBytes = 16 << 10;
 // How much of a slot a shared-memory link of this kind uses.
 inline size_t windowBytes(LinkKind kind) {
   switch (kind) {
-    case LinkKind::kShmSpin: return 256 << 10;
-    case LinkKind::kShmYield: return kSlotBytes;
-    case LinkKind::kShmSmall: return kSmallSlotBytes;
-    case LinkKind::kMesh: break;
+    case LinkKind::kShmSpin:
+      return 256 << 10;
+    case LinkKind::kShmYield:
+      return kSlotBytes;
+    case LinkKind::kShmSmall:
+      return kSmallSlotBytes;
+    case LinkKind::kMesh:
+      break;
   }
   return 0;
 }
 
 inline std::unique_ptr<Link> makeShmLink(LinkKind kind, const std::string& key,
-                                         KeyValueStore& store, std::vector<int> members,
-                                         int member, const AbortSignal& abort) {
+                                         KeyValueStore& store, std::vector<int> members, int member,
+                                         const AbortSignal& abort) {
   const ShmSegment::Layout layout{static_cast<int>(members.size()),
                                   kind == LinkKind::kShmSmall ? kSmallSlotBytes : kSlotBytes};
   std::string whyNot;
@@ -86,8 +95,8 @@ class LinkGroup {
     } else {
       MemoryStore store;
       runRanks(size, [&](int rank) {
-        links_[static_cast<size_t>(rank)] = makeShmLink(
-            kind, "segment", store, members, rank, *aborts_[static_cast<size_t>(rank)]);
+        links_[static_cast<size_t>(rank)] =
+            makeShmLink(kind, "segment", store, members, rank, *aborts_[static_cast<size_t>(rank)]);
       });
     }
   }
@@ -101,7 +110,8 @@ class LinkGroup {
   std::vector<std::unique_ptr<Link>> links_;
 };
 
-// `count` elements that begin `misalignment` bytes after a multiple of 64, between bytes that must stay.
+// `count` elements that begin `misalignment` bytes after a multiple of 64, between bytes that must
+// stay.
 class Guarded {
  public:
   Guarded(DType dtype, size_t count, size_t misalignment = 0)
@@ -127,9 +137,9 @@ class Guarded {
   void check(const Bytes& expected, const std::string& what) const {
     for (size_t i = 0; i < memory_.size(); ++i) {
       if (i >= begin_ && i < begin_ + bytes_) continue;
-      expect(memory_[i] == kMark, str(what, ": wrote outside of the buffer, at byte ",
-                                      static_cast<int64_t>(i) - static_cast<int64_t>(begin_),
-                                      " of ", bytes_));
+      expect(memory_[i] == kMark,
+             str(what, ": wrote outside of the buffer, at byte ",
+                 static_cast<int64_t>(i) - static_cast<int64_t>(begin_), " of ", bytes_));
     }
     expect(expected.size() == bytes_, what + ": the test expects another size");
     if (bytes_ == 0 || std::memcmp(buffer_.data, expected.data(), bytes_) == 0) return;

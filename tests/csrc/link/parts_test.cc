@@ -163,8 +163,8 @@ void allGatherAll(DType dtype, LinkKind kind, int ranks) {
       const Sizes& sizes = all[i];
       const Bytes mine = slice(wholes[i], element, sizes, self);
       for (const bool inPlace : {false, true}) {
-        const std::string what = str("all_gather over ", name(kind), ", sizes ", i,
-                                     inPlace ? ", in place" : "");
+        const std::string what =
+            str("all_gather over ", name(kind), ", sizes ", i, inPlace ? ", in place" : "");
         Guarded in(dtype, mine, (self * 7 + i) % 15);
         Guarded out(dtype, sum(sizes), (self + i) % 9);
         const std::vector<Buffer> outs = partsOf(out.buffer(), sizes);

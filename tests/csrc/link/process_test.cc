@@ -57,7 +57,7 @@ void allReduceLoop(Link& link, size_t count, uint64_t many, std::atomic<uint64_t
 
 TEST_CASE("ranks as processes get right results and leave nothing in /dev/shm") {
   FileStore store;
-  const auto before = shmLeftovers();
+  const auto before = shmNames();
   ForkedRanks ranks(4, [&](int rank, ForkedRanks::Shared& shared) {
     AbortSignal abort;
     auto link = makeLink(store, rank, 4, abort);
@@ -74,7 +74,7 @@ TEST_CASE("ranks as processes get right results and leave nothing in /dev/shm") 
     return std::string("fine");
   });
   for (int rank = 0; rank < 4; ++rank) CHECK(ranks.outcome(rank) == "fine");
-  CHECK(shmLeftovers().size() <= before.size());
+  CHECK(shmLeftovers(before) == std::set<std::string>{});
 }
 
 TEST_CASE("a rank that is killed in the middle is named by all others within two seconds") {
@@ -95,8 +95,7 @@ TEST_CASE("a rank that is killed in the middle is named by all others within two
         return text;
       });
       REQUIRE(eventually([&] { return ranks.shared().progress[1].load() > 50; }));
-      const double killed =
-          std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+      const double killed = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
       ranks.kill(victim);
       for (int rank = 0; rank < 3; ++rank) {
         const std::string outcome = ranks.outcome(rank);
@@ -211,7 +210,7 @@ TEST_CASE("a /dev/shm without room is said on all ranks, and no rank dies of it"
     for (auto& thread : threads) thread.join();
     std::string all;
     for (const std::string& text : texts) all += text + "\n";
-    return all + str(shmLeftovers().size(), " left");
+    return all + str(shmNames().size(), " left");
   });
   if (outcome == "skipped") {
     WARN("skipped: no right to mount a file system");
@@ -233,8 +232,8 @@ TEST_CASE("a read-only /dev/shm is said as well") {
   const std::string outcome = withShmMount("ro", [] {
     MemoryStore store;
     std::string whyNot;
-    auto segment = ShmSegment::meet("s", store, {2, 4096}, {0, 1}, 0,
-                                    Deadline::after(Millis(1000)), &whyNot);
+    auto segment =
+        ShmSegment::meet("s", store, {2, 4096}, {0, 1}, 0, Deadline::after(Millis(1000)), &whyNot);
     return segment ? std::string("made?") : whyNot;
   });
   if (outcome == "skipped") {
@@ -246,7 +245,7 @@ TEST_CASE("a read-only /dev/shm is said as well") {
 }
 
 TEST_CASE("a rank that does not attach is named, and the file is gone") {
-  const auto before = shmLeftovers();
+  const auto before = shmNames();
   MemoryStore store;
   const Outcomes outcomes = tryRanks(3, [&](int rank) {
     if (rank == 2) return;
@@ -259,7 +258,7 @@ TEST_CASE("a rank that does not attach is named, and the file is gone") {
     CHECK_THAT(error.what(), ContainsSubstring("Timed out after 100 ms"));
     CHECK_THAT(error.what(), ContainsSubstring("rank(s) 6 did not attach"));
   }
-  CHECK(shmLeftovers().size() <= before.size());
+  CHECK(shmLeftovers(before) == std::set<std::string>{});
 }
 
 TEST_CASE("a member that waits for the first one's word gives up in time") {

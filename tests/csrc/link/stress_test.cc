@@ -1,5 +1,5 @@
-// A long random sequence of operations on one link: what steps and slots are for. Ranks run ahead of
-// each other by random pauses; nothing but the protocol keeps them apart.
+// A long random sequence of operations on one link: what steps and slots are for. Ranks run ahead
+// of each other by random pauses; nothing but the protocol keeps them apart.
 #include <thread>
 
 #include "tests/csrc/link/link_ranks.h"
@@ -111,10 +111,11 @@ void run(Link& link, Operations& operations, const Operation& op) {
       for (size_t r = 0; r < ranks; ++r) right &= in[r] == values(op, r, self, in[r].size());
       break;
     }
-    case Verb::kCount: break;
+    case Verb::kCount:
+      break;
   }
-  expect(right, str("wrong result of verb ", static_cast<int>(op.verb), " with ", op.count,
-                    " elements"));
+  expect(right,
+         str("wrong result of verb ", static_cast<int>(op.verb), " with ", op.count, " elements"));
 }
 
 void stress(LinkKind kind, int ranks, bool pauses) {

@@ -22,3 +22,5 @@ def main(argv=None):
     except ranks.BenchError as error:
         print(f"taco bench: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130

@@ -89,7 +89,14 @@ class Rank:
         return seconds, wrong
 
     def serve(self, pipe):
-        while (order := pipe.recv()) is not None:
+        parent = os.getppid()
+        while True:
+            while not pipe.poll(1):
+                if os.getppid() != parent:
+                    return  # killed: nobody will ever ask
+            order = pipe.recv()
+            if order is None:
+                break
             pipe.send(("measured", self.measure(*order)))
         self.start_line.wait(self.rank)
         dist.destroy_process_group()
@@ -137,8 +144,7 @@ class Ranks:
 
     def __exit__(self, kind, error, trace):
         if kind is None:
-            for pipe in self.pipes:
-                pipe.send(None)
+            self.tell(None)
             for process in self.processes:
                 process.join(10)
         self.end()
@@ -150,9 +156,15 @@ class Ranks:
             process.join()
 
     def measure(self, size, repeats):
-        for pipe in self.pipes:
-            pipe.send((size, repeats))
+        self.tell((size, repeats))
         return self.answers()
+
+    def tell(self, order):
+        for pipe in self.pipes:
+            try:
+                pipe.send(order)
+            except OSError:
+                pass  # that rank has gone: answers() finds out why
 
     def answers(self):
         """One answer of every rank, in rank order; BenchError as soon as one of them fails."""
