@@ -36,8 +36,9 @@ fresh-test: ## `make test` in a minimal Debian 12 (root; TARGET=demo for another
 bench: setup ## taco and gloo, all_reduce of every size, in one run
 	@$(VENV)/taco bench all_reduce --peers gloo $(ARGS)
 
-docs: setup ## rewrite docs/settings.md from the table in csrc/settings/
-	@$(VENV)/taco settings > docs/settings.md
+docs: setup ## rewrite docs/settings.md and docs/operations.md from the code
+	@$(VENV)/taco settings > build/settings.md && mv build/settings.md docs/settings.md
+	@$(VENV)/python tests/torch/operations_table.py
 
 format: ## rewrite the C++ in the project's style
 	@git ls-files '*.cc' '*.h' '*.cu' | xargs clang-format -i

@@ -40,4 +40,4 @@ def names_number(text, number):
 def names_rank(text, rank):
     """Whether an error names a rank as one: "rank 2", "ranks 1, 2", "ranks [2]"."""
     return any(re.search(rf"(?<!\d){rank}(?!\d)", found)
-               for found in re.findall(r"ranks?:?\s*[\[(]?((?:\d+(?:,\s*|\s+and\s+)?)+)", text, re.IGNORECASE))
+               for found in re.findall(r"ranks?(?:\(s\))?:?\s*[\[(]?((?:\d+(?:,\s*|\s+and\s+)?)+)", text, re.IGNORECASE))

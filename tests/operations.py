@@ -56,23 +56,42 @@ def reduce_op(name):
     return getattr(dist.ReduceOp, name)
 
 
+def period(dtype, reduction=SUM):
+    """After so many elements a pattern repeats itself."""
+    return 2 if reduction == PRODUCT else _MODULUS.get(dtype, 65521)
+
+
+def tiled(one_period, shape):
+    """A pattern of any length from its first period: arithmetic on megabytes would be most of a test's time."""
+    numel = math.prod(shape)
+    if numel <= one_period.numel():
+        return one_period[:numel].reshape(shape)
+    whole = one_period.view(torch.uint8) if one_period.dtype in OPAQUE else one_period
+    whole = whole.repeat(-(-numel // one_period.numel()))[:numel]
+    return whole.view(one_period.dtype).reshape(shape)
+
+
 def pattern(rank, shape, dtype, salt=0, reduction=SUM, world=1):
     """What tensor number `salt` of a rank holds."""
-    numel = math.prod(shape)
+    return tiled(_period_of(rank, min(math.prod(shape), period(dtype, reduction)), dtype, salt, reduction, world), shape)
+
+
+def _period_of(rank, numel, dtype, salt, reduction, world):
+    modulus = _MODULUS.get(dtype, 65521)
     step = torch.arange(numel, dtype=torch.int64)
     if reduction == PRODUCT:
         value = 1 + (step + rank + salt) % 2
     else:
-        value = (step * 7 + rank * 5 + salt * 11 + 3) % _MODULUS.get(dtype, 65521)
+        value = (step * 7 + rank * 5 + salt * 11 + 3) % modulus
         if reduction == AVG:  # multiples of W: the mean is exact
-            value = value % max(2, _MODULUS.get(dtype, 65521) // world) * world
+            value = value % max(2, modulus // world) * world
     if dtype in OPAQUE:
-        return value.to(torch.uint8).view(dtype).reshape(shape)
+        return value.to(torch.uint8).view(dtype)
     if dtype in COMPLEX:
         part = torch.float32 if dtype is torch.complex64 else torch.float64
         other = (value + 1) % 97 * (world if reduction == AVG else 1)
-        return torch.complex(value.to(part), other.to(part)).reshape(shape)
-    return value.to(dtype).reshape(shape)
+        return torch.complex(value.to(part), other.to(part))
+    return value.to(dtype)
 
 
 def reduced(tensors, reduction):
@@ -106,9 +125,14 @@ def same_bits(left, right):
         return False
     if left.numel() == 0:
         return True
-    # A copy: contiguous() returns a tensor of one element as it is, whatever its stride.
-    return torch.equal(*(tensor.new_empty(tensor.shape).copy_(tensor).reshape(-1).view(torch.uint8)
-                         for tensor in (left.detach(), right.detach())))
+    return torch.equal(_bytes_of(left.detach()), _bytes_of(right.detach()))
+
+
+def _bytes_of(tensor):
+    # contiguous() would return a tensor of one element as it is, whatever its stride.
+    if not tensor.is_contiguous() or tensor.numel() == 1:
+        tensor = tensor.new_empty(tensor.shape).copy_(tensor)
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +156,9 @@ class Case:
         return torch.stack(tensors) if not self.shape else torch.cat(tensors)
 
     def reduced(self, salt):
-        return reduced([self.tensor(salt, rank) for rank in range(self.world)], self.reduction)
+        numel = min(math.prod(self.shape), period(self.dtype, self.reduction))
+        first = dataclasses.replace(self, shape=(numel,))
+        return tiled(reduced([first.tensor(salt, rank) for rank in range(self.world)], self.reduction), self.shape)
 
     def blank(self):
         return blank(self.shape, self.dtype)

@@ -15,6 +15,7 @@ The rendezvous is the one torchrun makes: MASTER_ADDR, MASTER_PORT, RANK, WORLD_
 already there, hosted by rank 0 on a port which the kernel chose.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import faulthandler
@@ -123,7 +124,7 @@ class Ranks:
     """A set of rank processes with a mailbox each."""
 
     def __init__(self, world, *, env=None, job=None, args=(), init=True, backend=None, group_timeout=60.0,
-                 init_timeout=None):
+                 init_timeout=None, host_stays=True):
         self.world = world
         self.folder = tempfile.mkdtemp(prefix="taco-ranks-")
         self.started = time.monotonic()
@@ -132,7 +133,7 @@ class Ranks:
         listener.bind(("127.0.0.1", 0))
         listener.listen(128)
         spec = _Spec(world, listener.getsockname()[1], listener, init, backend or BACKEND,
-                     group_timeout, init_timeout)
+                     group_timeout, init_timeout, host_stays)
         pipes = [Pipe() for _ in range(world)]
         self.mailboxes = [ours for ours, _ in pipes]
         self.pids = []
@@ -226,8 +227,10 @@ class Ranks:
     def finish(self, outcomes, timeout):
         """Waits for the processes' own end, kills what is left, adds exit codes and stderr."""
         deadline = time.monotonic() + timeout
-        while any(self._reap(rank) is None for rank in range(self.world)) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        self._wait_for_ends(range(1, self.world), deadline)
+        with contextlib.suppress(OSError):  # rank 0 may be dead
+            self.mailboxes[0].send(None)
+        self._wait_for_ends([0], deadline)
         late = [rank for rank in range(self.world) if self.codes[rank] is None]
         if timeout > 0:
             self.dump(late)
@@ -237,6 +240,10 @@ class Ranks:
             outcome.stderr = self._stderr(outcome.rank)
         shutil.rmtree(self.folder, ignore_errors=True)
         return late
+
+    def _wait_for_ends(self, which, deadline):
+        while any(self._reap(rank) is None for rank in which) and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def kill(self):
         for rank in range(self.world):
@@ -259,6 +266,7 @@ class _Spec:
     backend: str
     group_timeout: float
     init_timeout: float
+    host_stays: bool
 
 
 def _rank_main(rank, spec, mailbox, env, stderr_path, job, args):
@@ -301,6 +309,8 @@ def _rank_main(rank, spec, mailbox, env, stderr_path, job, args):
                 mailbox.send_bytes(_packed(_execute(function, (rank, spec.world, *job_args))))
         if dist.is_initialized():
             dist.destroy_process_group()
+        if rank == 0 and job is not None and spec.host_stays:
+            mailbox.recv()
         del server
         code = 0
     except EOFError:
@@ -351,7 +361,8 @@ def run(job, world, *args, timeout=90.0, check=True, dies=(), late=False, **opti
     check: every rank must return, none may raise (False: exceptions are results to look at).
     dies: ranks that are expected to end without an answer, killed by a signal or by os._exit.
     late: what does not end by `timeout` is killed and reported in the outcomes instead of failing the test.
-    Further options: env (dict, or function of rank), init, backend, group_timeout, init_timeout in seconds.
+    Further options: env (dict, or function of rank), init, backend, group_timeout, init_timeout in seconds,
+    host_stays (True: rank 0's process, which hosts the store, ends after all others).
     """
     ranks = Ranks(world, job=job, args=args, **options)
     try:
@@ -409,8 +420,8 @@ class Pool:
             ranks.kill()
             shutil.rmtree(ranks.folder, ignore_errors=True)
             return
-        for rank, mailbox in enumerate(ranks.mailboxes):
-            if ranks._reap(rank) is None:
+        for mailbox in ranks.mailboxes[1:]:
+            with contextlib.suppress(OSError):
                 mailbox.send(None)
         outcomes = [Outcome(rank) for rank in range(ranks.world)]
         left = ranks.finish(outcomes, 30.0)

@@ -117,7 +117,8 @@ ProcessGroupTaco::WorkPtr ProcessGroupTaco::launch(Launch operation, Body body) 
     } catch (...) {
       throw currentError();
     }
-    if (!work->bodyDone()) return;  // the ticket settles it, when the lane is free again
+    // Settled while the lane is still this operation's: when a later operation is done, this one
+    // is seen to be done as well, and its callbacks may communicate (nesting.h).
     Nesting inner{group, &collectives, std::nullopt};
     NestingScope scope(&inner);
     work->settle(std::nullopt);
@@ -133,6 +134,7 @@ ProcessGroupTaco::WorkPtr ProcessGroupTaco::launch(Launch operation, Body body) 
       throw error;
     }
   });
+  // Does nothing after success: the body has settled it.
   ticket->onDone([work](const Ticket& done) { work->settle(done.error()); });
   return work;
 }

@@ -143,28 +143,18 @@ std::vector<at::Tensor> TacoWork::result() {
   return outputs_;
 }
 
-bool TacoWork::bodyDone() {
-  std::lock_guard<std::mutex> lock(stateMutex_);
-  bodyDone_ = true;
-  return values_ || outcome_;
-}
-
 TacoWork::FuturePtr TacoWork::futureOf(FuturePtr TacoWork::*member, c10::TypePtr type) {
   FuturePtr future;
-  bool settledBefore = false;
-  bool settleNow = false;
+  bool settled = false;
   {
     std::lock_guard<std::mutex> lock(stateMutex_);
     if (this->*member) return this->*member;
     future = c10::make_intrusive<c10::ivalue::Future>(std::move(type));
     this->*member = future;
-    settledBefore = settled_;
-    settleNow = bodyDone_ && !settled_;
+    settled = settled_;
     if (!settled_ && !askersState_) askersState_.emplace();
   }
-  if (settleNow) {
-    settle(std::nullopt);
-  } else if (settledBefore) {
+  if (settled) {
     // Nobody else has seen it yet, so no callback runs.
     completeFutures(member == &TacoWork::values_ ? future : nullptr,
                     member == &TacoWork::outcome_ ? future : nullptr);

@@ -42,10 +42,6 @@ class TacoWork final : public c10d::Work {
   explicit TacoWork(WorkFacts facts, CompletionHook hook = nullptr);
 
   void settle(const std::optional<Error>& error, int sourceRank = -1);
-  // The operation is over, well. True if somebody has asked for a future: then settle() is to
-  // follow at once, so that callbacks run in the body. If somebody asks from now on, getFuture()
-  // settles.
-  bool bodyDone();
   // At once if it is settled already.
   void onSettled(Listener listener);
 
@@ -73,7 +69,6 @@ class TacoWork final : public c10d::Work {
   const Clock::time_point started_ = Clock::now();
 
   mutable std::mutex stateMutex_;  // guards all below; base class's mutex_ guards its own state
-  bool bodyDone_ = false;
   bool settled_ = false;
   std::optional<Error> error_;
   int sourceRank_ = -1;

@@ -20,11 +20,11 @@ struct UnexpectedMessage {
   int source = 0;
   int64_t tag = 0;
   size_t bytes = 0;
-  uint64_t id = 0;                // rendezvous
-  std::unique_ptr<char[]> data;   // eager
-  bool arrived = false;           // eager: completely
-  ReceivePtr taker;               // eager: who gets it when it has arrived
-  SendPtr local;                  // local; null if the bytes are in `data`
+  uint64_t id = 0;               // rendezvous
+  std::unique_ptr<char[]> data;  // eager
+  bool arrived = false;          // eager: completely
+  ReceivePtr taker;              // eager: who gets it when it has arrived
+  SendPtr local;                 // local; null if the bytes are in `data`
 };
 using UnexpectedPtr = std::shared_ptr<UnexpectedMessage>;
 

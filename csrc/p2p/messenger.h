@@ -16,9 +16,10 @@ namespace taco {
 
 // The protocol of point-to-point messages over a transport. Used by one thread at a time.
 //
-// Eager: a message of up to kEagerBytes goes at once, and its send is complete; the receiver buffers
-// it if nobody has asked for it. The sender counts what it has sent and the receiver has not consumed;
-// above kCreditBytes it uses the rendezvous for small messages too, so nobody's memory fills up.
+// Eager: a message of up to kEagerBytes goes at once, and its send is complete; the receiver
+// buffers it if nobody has asked for it. The sender counts what it has sent and the receiver has
+// not consumed; above kCreditBytes it uses the rendezvous for small messages too, so nobody's
+// memory fills up.
 //
 // Rendezvous: the sender asks (request to send), the receiver answers once a receive matches (clear
 // to send), and the data go straight from the sender's memory into the receiver's, in pieces of at
@@ -63,6 +64,10 @@ class Messenger : private Transport::Receiver {
   std::vector<Finished> takeFinished() { return std::exchange(finished_, {}); }
 
  private:
+  // What a buffered message costs its receiver beside its bytes; so that empty ones are counted
+  // too.
+  static constexpr size_t kMessageOverhead = 64;
+
   // What the receiver of a rendezvous answers.
   enum class Answer : uint64_t { kGo, kWrongSize, kGaveUp };
 
@@ -73,8 +78,8 @@ class Messenger : private Transport::Receiver {
   };
 
   struct Peer {
-    size_t creditUsed = 0;      // by our eager messages that the peer has not consumed
-    size_t creditOwed = 0;      // consumed by us and not reported yet
+    size_t creditUsed = 0;                 // by our eager messages that the peer has not consumed
+    size_t creditOwed = 0;                 // consumed by us and not reported yet
     std::map<uint64_t, SendPtr> outbound;  // rendezvous by id
     std::map<uint64_t, Inbound> inbound;
     // The payload that is arriving: into a receive, or into an unexpected message, or nowhere.
@@ -119,7 +124,8 @@ class Messenger : private Transport::Receiver {
   Matcher matcher_;
   uint64_t nextId_ = 1;
   std::map<Operation*, std::shared_ptr<Operation>> pending_;
-  std::set<std::pair<Clock::time_point, Operation*>> deadlines_;  // of pending operations that have one
+  std::set<std::pair<Clock::time_point, Operation*>>
+      deadlines_;  // of pending operations that have one
   Clock::time_point nextWatchAt_ = Clock::time_point::min();
   std::vector<Finished> finished_;
   std::optional<Error> failure_;

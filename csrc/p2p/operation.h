@@ -25,8 +25,8 @@ struct Operation {
   bool finished = false;
 
   virtual ~Operation() = default;
-  virtual std::string describe() const = 0;   // "send of 8 bytes to rank 1 with tag 0"
-  virtual std::string waitsFor() const = 0;   // "rank 1 to receive"
+  virtual std::string describe() const = 0;  // "send of 8 bytes to rank 1 with tag 0"
+  virtual std::string waitsFor() const = 0;  // "rank 1 to receive"
 };
 
 // A message that waits for the receiver's word (rendezvous), or for this rank's own receive.

@@ -23,6 +23,8 @@ constexpr Millis kBusySleep{20};
 constexpr Millis kIdleSleep{500};
 constexpr Millis kIdleAfter{200};
 
+constexpr int kMostYields = 1000;
+
 }  // namespace
 
 // The posting threads and our own take turns at the messenger and its transport; our own sleeps
@@ -57,8 +59,8 @@ struct PointToPoint::State {
     }
     if (peer < lowest || peer >= transport->size()) {
       throw Error(ErrorCode::kInvalidArgument,
-                  str(what, ": there is no rank ", peer, " in group '", group, "', its ranks are 0 to ",
-                      transport->size() - 1));
+                  str(what, ": there is no rank ", peer, " in group '", group,
+                      "', its ranks are 0 to ", transport->size() - 1));
     }
   }
 
@@ -92,8 +94,8 @@ struct PointToPoint::State {
   bool stopping = false;  // the thread is to end
   Clock::time_point sleepsUntil = Clock::time_point::min();
   std::condition_variable sendsGone;
-  std::thread* thread = nullptr;   // a pointer: a forked child must be able to leave it alone
-  std::atomic<int> waiting{0};     // relaxed in spirit: threads that want the lock now
+  std::thread* thread = nullptr;  // a pointer: a forked child must be able to leave it alone
+  std::atomic<int> waiting{0};    // threads that want the lock now; a hint, it orders nothing
 };
 
 void PointToPoint::State::run() {
@@ -118,8 +120,10 @@ void PointToPoint::State::run() {
     if (stop) return;
     if (!moved) {
       transport->waitReady(sleep);
-    } else if (waiting.load() > 0) {
-      std::this_thread::yield();  // a mutex is not fair: let those who post get their turn
+    } else {
+      // A mutex is not fair: in the middle of a large transfer this thread would take it again and
+      // again before one that wants to post has even woken up.
+      for (int i = 0; waiting.load() > 0 && i < kMostYields; ++i) std::this_thread::yield();
     }
   }
 }
@@ -209,9 +213,9 @@ void PointToPoint::close(Millis maxWait) {
     delete thread;
   }
   state.withMessenger([&] {
-    state.messenger.fail(Error(ErrorCode::kAborted,
-                               str("the group '", state.group,
-                                   "' was closed (destroy_process_group) before it was done")));
+    state.messenger.fail(
+        Error(ErrorCode::kAborted, str("the group '", state.group,
+                                       "' was closed (destroy_process_group) before it was done")));
     const auto left = std::chrono::ceil<Millis>(deadline.remaining(maxWait));
     state.transport->close(std::max(left, Millis(1)));
   });

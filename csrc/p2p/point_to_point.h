@@ -12,8 +12,9 @@
 namespace taco {
 
 // A group's sends and receives, matched by (source, tag) in order, beside its collectives: with a
-// transport and a thread of their own, so that neither waits for the other. The thread is made at the
-// first operation and sleeps while there is nothing to do. Thread-safe. The protocol is Messenger's.
+// transport and a thread of their own, so that neither waits for the other. The thread is made at
+// the first operation and sleeps while there is nothing to do. Thread-safe. The protocol is
+// Messenger's.
 //
 // In a forked child every operation throws, and the destructor leaves everything as it is.
 class PointToPoint {

@@ -22,9 +22,9 @@ enum class FrameKind : uint32_t {
 // Point-to-point fields; which ones are used depends on the kind.
 struct PointToPointFields {
   int64_t tag;
-  uint64_t id;    // of a rendezvous, chosen by the sender
-  uint64_t size;  // of the whole message, or of a credit
-  uint64_t extra; // kRendezvousData: offset of the piece; kClearToSend: the answer
+  uint64_t id;     // of a rendezvous, chosen by the sender
+  uint64_t size;   // of the whole message, or of a credit
+  uint64_t extra;  // kRendezvousData: offset of the piece; kClearToSend: the answer
 };
 
 // In front of every payload. Same byte order on both sides: the handshake refuses a peer whose

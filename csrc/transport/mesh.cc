@@ -64,8 +64,8 @@ void Mesh::wait(const Transfer& transfer, const Call& call, const Deadline& dead
     if (trouble_) failAndThrow(*trouble_);
     if (transfer.done) return;
     if (const Error* never = whyNever(transfer)) {
-      failAndThrow(Error(never->code(), str(never->what(), ", while rank ", rank(), " was in ",
-                                            call.describe()),
+      failAndThrow(Error(never->code(),
+                         str(never->what(), ", while rank ", rank(), " was in ", call.describe()),
                          never->rank()));
     }
     if (abort_.raised()) failAndThrow(*abort_.reason());

@@ -71,8 +71,8 @@ std::vector<Interface> listInterfaces() {
       const auto* v6 = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr);
       if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;
     }
-    found.push_back({at->ifa_name, numericHost(at->ifa_addr), family,
-                     (at->ifa_flags & IFF_UP) != 0, (at->ifa_flags & IFF_LOOPBACK) != 0});
+    found.push_back({at->ifa_name, numericHost(at->ifa_addr), family, (at->ifa_flags & IFF_UP) != 0,
+                     (at->ifa_flags & IFF_LOOPBACK) != 0});
   }
   // IPv4 first within the order of the kernel: it is what clusters have on every node.
   std::stable_sort(found.begin(), found.end(), [](const Interface& a, const Interface& b) {
@@ -102,10 +102,11 @@ std::string hostOfInterfaces(const std::string& interfaces) {
     if (!interface.up) continue;
     valid += str(valid.empty() ? "" : ", ", interface.name, " (", interface.host, ")");
   }
-  throw Error(ErrorCode::kInvalidSettings,
-              str("TACO_SOCKET_IFNAME (or GLOO_SOCKET_IFNAME) is '", interfaces,
-                  "', but this machine has no such interface that is up and has an address; it has: ",
-                  valid.empty() ? "none" : valid));
+  throw Error(
+      ErrorCode::kInvalidSettings,
+      str("TACO_SOCKET_IFNAME (or GLOO_SOCKET_IFNAME) is '", interfaces,
+          "', but this machine has no such interface that is up and has an address; it has: ",
+          valid.empty() ? "none" : valid));
 }
 
 // The local end of the route to `remote`. Connecting a UDP socket asks the routing table and sends
@@ -180,7 +181,7 @@ TcpAddress TcpAddress::decode(const std::string& text) {
 std::string localNetworkId() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat status{};
+  struct stat status {};
   if (boot.empty() || ::stat("/proc/self/ns/net", &status) != 0) return "";
   return str(boot, "/", status.st_dev, "/", status.st_ino);
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 #include "csrc/base/format.h"
 
@@ -134,8 +133,7 @@ bool TcpIncoming::receive() {
     if (errno == EINTR) return true;
     readable_ = false;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    cut(str("is gone: it closed its connection without a goodbye (",
-            std::generic_category().message(errno), "), its process has probably died"));
+    cut(goneBecause(errno));
     return true;
   }
   if (got == 0) {

@@ -14,8 +14,8 @@ namespace taco {
 // The stream from one peer to this rank, after its hello: cuts the bytes into frames, asks the
 // receiver where each payload goes, and reads it straight into there.
 //
-// A small staging buffer takes headers and whatever comes with them, so that a small frame costs one
-// read; the rest of a payload bypasses it.
+// A small staging buffer takes headers and whatever comes with them, so that a small frame costs
+// one read; the rest of a payload bypasses it.
 class TcpIncoming {
  public:
   TcpIncoming(int peer, int self, TcpCounters& counters)

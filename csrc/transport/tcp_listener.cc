@@ -40,7 +40,8 @@ uint16_t portOf(int fd) {
 TcpListener::TcpListener(const std::string& interfaces, const std::string& routeHint)
     : socket_(listenOn(AF_INET6)) {
   if (!socket_) socket_ = listenOn(AF_INET);
-  if (!socket_) throw systemError("this rank cannot listen for TCP connections of its peers", errno);
+  if (!socket_)
+    throw systemError("this rank cannot listen for TCP connections of its peers", errno);
   where_.host = chooseHost(interfaces, routeHint);
   where_.port = portOf(socket_.get());
   where_.networkId = localNetworkId();

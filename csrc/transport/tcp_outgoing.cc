@@ -57,14 +57,14 @@ void TcpOutgoing::cut(const Error& why) {
 
 void TcpOutgoing::cutByErrno(int errnoValue) {
   if (state_ == State::kOpen) {
-    cut(gone(str("is gone: it closed the connection to this rank without a goodbye (",
-                 errnoText(errnoValue), "), its process has probably died")));
+    cut(gone(goneBecause(errnoValue)));
   } else if (errnoValue == ECONNREFUSED) {
     cut(gone(str("is gone: nobody listens at its address ", where_,
                  " any more, it has closed its side of the group or died")));
   } else {
-    cut(gone(str("cannot be reached at ", where_, ": ", errnoText(errnoValue),
-                 ". If that is the wrong network, name the right interface in TACO_SOCKET_IFNAME")));
+    cut(gone(
+        str("cannot be reached at ", where_, ": ", errnoText(errnoValue),
+            ". If that is the wrong network, name the right interface in TACO_SOCKET_IFNAME")));
   }
 }
 
@@ -85,8 +85,8 @@ void TcpOutgoing::tryToConnect() {
   ++attempts_;
   state_ = State::kConnecting;
   const SocketAddress address = socketAddress(host_, port_);
-  socket_ = FileDescriptor(
-      ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  socket_ =
+      FileDescriptor(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_) {
     cut(gone(str("cannot be reached at ", where_, ": no socket can be made (", errnoText(errno),
                  "); see ulimit -n")));
@@ -94,8 +94,8 @@ void TcpOutgoing::tryToConnect() {
   }
   configureStream(socket_.get());
   int result = ::connect(socket_.get(), address.get(), address.length);
-  // Over loopback the handshake is complete by now, and asking again tells. The hello can then go at
-  // once, rather than with the next progress(), which may be far away.
+  // Over loopback the handshake is complete by now, and asking again tells. The hello can then go
+  // at once, rather than with the next progress(), which may be far away.
   if (result != 0 && errno == EINPROGRESS) {
     result = ::connect(socket_.get(), address.get(), address.length);
     if (result != 0 && errno == EALREADY) return;
@@ -233,22 +233,22 @@ bool TcpOutgoing::readControl() {
     FrameHeader header;
     const bool hasHeader = control_.size() >= sizeof header;
     if (hasHeader) std::memcpy(&header, control_.data(), sizeof header);
-    const bool fits = !hasHeader || ((header.kind == FrameKind::kFail ||
-                                      header.kind == FrameKind::kGoodbye) &&
-                                     header.bytes <= kLongestReason);
+    const bool fits =
+        !hasHeader || ((header.kind == FrameKind::kFail || header.kind == FrameKind::kGoodbye) &&
+                       header.bytes <= kLongestReason);
     if (!fits) {
       cut(gone("does not speak TACO's protocol: something else answers at its address " + where_));
     } else if (hasHeader && (got <= 0 || control_.size() >= sizeof header + header.bytes)) {
       if (header.kind == FrameKind::kFail) {
         end_ = StreamEnd::kFailed;
-        why_ = failureToldBy(peer_, self_, header,
-                             control_.substr(sizeof header, header.bytes));
+        why_ = failureToldBy(peer_, self_, header, control_.substr(sizeof header, header.bytes));
       } else {
         end_ = StreamEnd::kGoodbye;
         framesBehindGoodbye_ = header.p2p.size;
       }
     } else if (got == 0) {
-      cut(gone("is gone: it closed the connection to this rank without a goodbye, its process has "
+      cut(
+          gone("is gone: it closed the connection to this rank without a goodbye, its process has "
                "probably died"));
     } else if (got < 0) {
       cutByErrno(failure);

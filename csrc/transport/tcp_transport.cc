@@ -19,13 +19,7 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr size_t kMostDiscarded = 16 << 20;  // bytes: a peer that sends faster than we drop them
-constexpr size_t kReadBudget = 4 << 20;  // bytes from one peer before the others get their turn
-
-// How long a silent end on one stream waits for what the other one may still bring.
-constexpr Millis kGrace{100};
-// After a goodbye the stream that it announced is on its way or in the accept queue.
-constexpr Millis kGoodbyeGrace{2000};
-constexpr Millis kAnswersInterval{2000};
+constexpr size_t kReadBudget = 4 << 20;      // bytes from one peer before the others get their turn
 
 }  // namespace
 
@@ -45,9 +39,8 @@ TcpTransport::TcpTransport(TcpConfig config, std::unique_ptr<TcpListener> listen
   }
   for (int peer = 0; peer < config_.size; ++peer) {
     addresses_.push_back(TcpAddress::decode(config_.addresses[peer]));
-    peers_.push_back(peer == config_.rank
-                         ? nullptr
-                         : std::make_unique<Peer>(peer, config_.rank, counters_));
+    peers_.push_back(peer == config_.rank ? nullptr
+                                          : std::make_unique<Peer>(peer, config_.rank, counters_));
   }
   observe(wakeUp_.get(), label(About::kWakeUp));
   observe(listener_->fd(), label(About::kListener));
@@ -229,82 +222,6 @@ bool TcpTransport::readStreams() {
     if (in.wantsRead()) readable_.push_back(peer);  // its budget is used up
   }
   return moved;
-}
-
-bool TcpTransport::settlePeers() {
-  bool moved = false;
-  std::vector<int> now;
-  now.swap(unsettled_);
-  for (const int peer : now) moved |= settle(peer);
-  for (int peer = 0; peer < config_.size; ++peer) {
-    if (peers_[peer] && peers_[peer]->suspectedAt && !peers_[peer]->lost) moved |= settle(peer);
-  }
-  return moved;
-}
-
-// Decides from the ends of both streams whether the peer is lost, and why.
-bool TcpTransport::settle(int peer) {
-  Peer& it = *peers_[peer];
-  if (it.lost) return false;
-  const StreamEnd out = it.out.end();
-  const StreamEnd in = it.in.end();
-  if (out == StreamEnd::kNone && in == StreamEnd::kNone) return false;
-  const auto now = Clock::now();
-  if (!it.suspectedAt) it.suspectedAt = now;
-  const auto suspectedFor = now - *it.suspectedAt;
-
-  using Loss = Receiver::Loss;
-  const Error left(ErrorCode::kPeerFailed,
-                   str("rank ", peer, " has closed its side of the group (destroy_process_group, or "
-                       "the end of its program)"),
-                   peer);
-  if (out == StreamEnd::kFailed) {
-    lose(peer, it.out.endReason(), Loss::kFailed);
-  } else if (in == StreamEnd::kFailed) {
-    lose(peer, it.in.endReason(), Loss::kFailed);
-  } else if (in == StreamEnd::kGoodbye) {
-    lose(peer, left, Loss::kLeft);
-  } else if (out == StreamEnd::kGoodbye) {
-    if (it.out.framesBehindGoodbye() == 0) {
-      lose(peer, left, Loss::kLeft);
-    } else if (in == StreamEnd::kCut) {
-      lose(peer, it.in.endReason(), Loss::kDied);
-    } else if (!it.in.isUsed() && suspectedFor >= kGoodbyeGrace) {
-      lose(peer, left, Loss::kLeft);
-    }
-  } else {
-    // A frame that nobody wants yet is no reason to hurry: what the peer sent before it died still
-    // counts, unless something cannot be sent to it any more.
-    if (in == StreamEnd::kNone && it.in.isPaused() && !it.out.hasDropped()) return false;
-    const bool otherMayTell = in == StreamEnd::kNone ? it.in.isLive() : it.out.isLive();
-    if (!otherMayTell || suspectedFor >= kGrace) {
-      lose(peer, in == StreamEnd::kCut ? it.in.endReason() : it.out.endReason(), Loss::kDied);
-    }
-  }
-  return it.lost;
-}
-
-void TcpTransport::lose(int peer, const Error& why, Receiver::Loss how) {
-  peers_[peer]->lost = true;
-  peers_[peer]->out.close();
-  peers_[peer]->in.close();
-  receiver_->onLost(peer, why, how);
-}
-
-// A host that vanished sends no reset: with bytes in flight, only the silence tells.
-void TcpTransport::checkAnswers() {
-  const auto now = Clock::now();
-  if (now - answersCheckedAt_ < kAnswersInterval) return;
-  answersCheckedAt_ = now;
-  for (int peer = 0; peer < config_.size; ++peer) {
-    if (!peers_[peer] || !peers_[peer]->out.isUnanswered()) continue;
-    peers_[peer]->out.cut(Error(
-        ErrorCode::kPeerFailed,
-        str("rank ", peer, " is gone: its machine at ", addresses_[peer].hostAndPort(),
-            " has not answered for 15 s, it has stopped or the network to it is broken"),
-        peer));
-    markUnsettled(peer);
-  }
 }
 
 void TcpTransport::fail(const Error& why) {

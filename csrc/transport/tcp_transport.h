@@ -20,8 +20,8 @@ namespace taco {
 struct TcpConfig {
   int rank = 0;
   int size = 1;
-  std::string channel;   // group and lane, the same on all ranks, unlike any other of the job
-  TcpSecret secret{};    // random, the same on all ranks
+  std::string channel;  // group and lane, the same on all ranks, unlike any other of the job
+  TcpSecret secret{};   // random, the same on all ranks
   std::vector<std::string> addresses;  // TcpListener::address() of every rank
   Millis helloTimeout{30000};  // a connection that does not say who it is within this is closed
 };
@@ -80,6 +80,8 @@ class TcpTransport : public Transport {
     TcpHello hello;
   };
 
+  static constexpr Millis kAnswersInterval{2000};  // between looks at silent connections
+
   // What an epoll event is about; a rank or a visitor's number goes with it.
   enum class About : uint64_t { kWakeUp, kListener, kVisitor, kOutgoing, kIncoming };
   static uint64_t label(About about, uint64_t which = 0) {
@@ -123,8 +125,8 @@ class TcpTransport : public Transport {
   int visitorsDropped_ = 0;
   std::optional<Clock::time_point> acceptAgainAt_;  // after the process ran out of descriptors
 
-  std::vector<int> unsettled_;   // peers whose streams may have ended since
-  std::vector<int> readable_;    // peers whose stream may hold more to read now
+  std::vector<int> unsettled_;  // peers whose streams may have ended since
+  std::vector<int> readable_;   // peers whose stream may hold more to read now
   Clock::time_point answersCheckedAt_;
 };
 

@@ -1,6 +1,6 @@
-// The door of TcpTransport: connections that were accepted and have yet to say who they are. Anybody
-// on the network can connect, so whatever comes is answered with at most a closed connection and a
-// line in the log, and nobody else waits meanwhile.
+// The door of TcpTransport: connections that were accepted and have yet to say who they are.
+// Anybody on the network can connect, so whatever comes is answered with at most a closed
+// connection and a line in the log, and nobody else waits meanwhile.
 
 #include <sys/epoll.h>
 #include <sys/socket.h>

@@ -1,6 +1,8 @@
 #include "csrc/transport/tcp_wire.h"
 
+#include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "csrc/base/format.h"
 
@@ -63,6 +65,15 @@ Error failureToldBy(int peer, int self, const FrameHeader& header, const std::st
   const bool marked = reason.find(mark) != std::string::npos;
   return Error(ErrorCode::kPeerFailed, marked ? reason : str(reason, mark, peer, ")"),
                static_cast<int>(atFault));
+}
+
+std::string goneBecause(int errnoValue) {
+  const std::string text = std::generic_category().message(errnoValue);
+  if (errnoValue == ETIMEDOUT || errnoValue == EHOSTUNREACH || errnoValue == ENETUNREACH) {
+    return str("is gone: its machine has stopped or the network to it is broken (", text, ")");
+  }
+  return str("is gone: it closed the connection to this rank without a goodbye (", text,
+             "), its process has probably died");
 }
 
 }  // namespace taco

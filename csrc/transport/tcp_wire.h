@@ -57,6 +57,9 @@ std::string goodbyeMessage(uint64_t framesSent);
 // The error that a kFail message of rank `peer` stands for on rank `self`.
 Error failureToldBy(int peer, int self, const FrameHeader& header, const std::string& reason);
 
+// What an error of a connection that was open says about its peer: "is gone: ...".
+std::string goneBecause(int errnoValue);
+
 struct TcpCounters {
   std::atomic<uint64_t> sent{0};  // relaxed: statistics, read by other threads
   std::atomic<uint64_t> received{0};

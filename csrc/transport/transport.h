@@ -65,8 +65,8 @@ class Transport {
   // A frame that onHeader refused may be offered again.
   virtual void resume(int peer) = 0;
 
-  // The rest of a payload that is arriving from `peer` is dropped: the memory that its landing named
-  // is not touched again. onArrived still comes.
+  // The rest of a payload that is arriving from `peer` is dropped: the memory that its landing
+  // named is not touched again. onArrived still comes.
   virtual void discardPayload(int peer) = 0;
 
   // Frames to `peer` whose payload begins in [data, data + bytes) go on from a private copy: the
@@ -92,7 +92,7 @@ class Transport {
   // have taken everything that was sent.
   virtual void close(std::chrono::milliseconds maxWait) = 0;
 
-  virtual uint64_t bytesSent() const = 0;      // payload and headers, since construction
+  virtual uint64_t bytesSent() const = 0;  // payload and headers, since construction
   virtual uint64_t bytesReceived() const = 0;
 };
 

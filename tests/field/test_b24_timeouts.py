@@ -54,6 +54,8 @@ def absent_rank(rank, world):
 
     def give_up(name):
         group = groups[name]
+        if name == "batch_isend_irecv" and rank != 0:
+            return  # only rank 0 waits for the last one
         try:
             if name == "barrier":
                 texts[name] = failing.failure(lambda: dist.barrier(group=group), 3.0 + failing.SLACK_SECONDS)
@@ -85,7 +87,7 @@ def absent_rank(rank, world):
 def test_absent_rank(layout):
     outcomes = ranks.run(absent_rank, layout.world, env=layout.env)
     for outcome in outcomes[:-1]:
-        assert len(outcome.value) == len(operations.OPERATIONS)
+        assert len(outcome.value) == len(operations.OPERATIONS) - (outcome.rank != 0)
         for name, text in outcome.value.items():
             assert not text.startswith("WRONG"), (name, text)
             assert failing.names_rank(text, layout.world - 1), (name, text)

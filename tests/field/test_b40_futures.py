@@ -77,8 +77,6 @@ HOOKS = {
     "bf16": (lambda: None, default_hooks.bf16_compress_hook, 5e-2),
     "power_sgd": (lambda: powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2,
                                                       min_compression_rate=1), powerSGD_hook.powerSGD_hook, None),
-    "batched_power_sgd": (lambda: powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2),
-                          powerSGD_hook.batched_powerSGD_hook, None),
     "fp16_power_sgd": (lambda: powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2),
                        default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook), None),
 }

@@ -61,6 +61,6 @@ def test_quiet(layout, way):
 
 @pytest.mark.parametrize("layout", ranks.LAYOUTS, ids=str)
 def test_after_the_store(layout):
-    outcomes = ranks.run(leave_after_the_host, layout.world, env=layout.env)
+    outcomes = ranks.run(leave_after_the_host, layout.world, env=layout.env, host_stays=False)
     for outcome in outcomes:
         assert outcome.exit_code == 0 and outcome.stderr == "", outcome.describe()

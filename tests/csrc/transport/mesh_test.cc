@@ -73,8 +73,8 @@ TEST_CASE("everybody sends to everybody, in all sizes") {
   Ranks ranks(size);
   runThreads(size, [&](int rank) {
     uint32_t step = 0;
-    for (const size_t bytes : {0ul, 1ul, 47ul, 48ul, 4095ul, 4096ul, 4097ul, 65535ul, 65536ul,
-                               65537ul, 5ul << 20}) {
+    for (const size_t bytes :
+         {0ul, 1ul, 47ul, 48ul, 4095ul, 4096ul, 4097ul, 65535ul, 65536ul, 65537ul, 5ul << 20}) {
       exchangeAll(*ranks.meshes[rank], bytes, step++, allReduceOf(bytes));
     }
     ranks.meshes[rank]->close(Millis(5000));
@@ -150,9 +150,9 @@ TEST_CASE("the same call with other bytes, or at another step, is a mismatch") {
   Transfer send, receive;
   ranks.meshes[0]->send(1, call, otherStep ? 1 : 0, data, otherStep ? 16 : 8, send);
   ranks.meshes[1]->receive(0, call, 0, data, 16, receive);
-  const std::string text = errorOf(
-      [&] { ranks.meshes[1]->wait(receive, call, Deadline::after(Millis(10000))); },
-      ErrorCode::kMismatch, 0);
+  const std::string text =
+      errorOf([&] { ranks.meshes[1]->wait(receive, call, Deadline::after(Millis(10000))); },
+              ErrorCode::kMismatch, 0);
   CHECK_THAT(text, ContainsSubstring(otherStep ? "as step 1" : "sends 8 bytes"));
   CHECK_THAT(text, ContainsSubstring("expects 16 bytes as step 0"));
 }
@@ -165,17 +165,18 @@ TEST_CASE("a deadline names the peer, the call and the budget") {
   const auto began = Clock::now();
   SECTION("receiving") {
     ranks.meshes[0]->receive(1, call, 0, data.data(), 16, transfer);
-    const std::string text = errorOf(
-        [&] { ranks.meshes[0]->wait(transfer, call, Deadline::after(Millis(300))); },
-        ErrorCode::kTimeout, 1);
+    const std::string text =
+        errorOf([&] { ranks.meshes[0]->wait(transfer, call, Deadline::after(Millis(300))); },
+                ErrorCode::kTimeout, 1);
     CHECK_THAT(text, ContainsSubstring("all_reduce(SUM) of 4 float32"));
-    CHECK_THAT(text, ContainsSubstring(" Timed out after 300 ms on rank 0 waiting for rank 1 to send"));
+    CHECK_THAT(text,
+               ContainsSubstring(" Timed out after 300 ms on rank 0 waiting for rank 1 to send"));
   }
   SECTION("sending") {
     ranks.meshes[0]->send(1, call, 0, data.data(), data.size(), transfer);
-    const std::string text = errorOf(
-        [&] { ranks.meshes[0]->wait(transfer, call, Deadline::after(Millis(300))); },
-        ErrorCode::kTimeout, 1);
+    const std::string text =
+        errorOf([&] { ranks.meshes[0]->wait(transfer, call, Deadline::after(Millis(300))); },
+                ErrorCode::kTimeout, 1);
     CHECK_THAT(text, ContainsSubstring("to take this rank's data"));
   }
   const auto took = Clock::now() - began;
@@ -195,9 +196,8 @@ TEST_CASE("an abort ends a wait at once") {
     raised = Clock::now();
     ranks.aborts[0]->raise(Error(ErrorCode::kAborted, "told to stop"));
   });
-  const std::string text =
-      errorOf([&] { ranks.meshes[0]->wait(transfer, call, Deadline::never()); },
-              ErrorCode::kAborted, -1);
+  const std::string text = errorOf(
+      [&] { ranks.meshes[0]->wait(transfer, call, Deadline::never()); }, ErrorCode::kAborted, -1);
   const auto seen = Clock::now();
   other.join();
   CHECK(text == "told to stop");
@@ -232,8 +232,7 @@ TEST_CASE("a rank that fails tells the others why, wherever they are") {
   });
   for (const int rank : {0, 1, 3}) {
     INFO("rank " << rank);
-    CHECK_THAT(said[rank],
-               ContainsSubstring("2 peer failed rank 2 failed: the disk is full"));
+    CHECK_THAT(said[rank], ContainsSubstring("2 peer failed rank 2 failed: the disk is full"));
   }
 }
 
@@ -256,9 +255,9 @@ TEST_CASE("what was sent before a goodbye arrives long after it") {
   CHECK(got == sent);
   // And then it has left.
   ranks.meshes[1]->receive(0, call, 1, got.data(), bytes, second);
-  const std::string text = errorOf(
-      [&] { ranks.meshes[1]->wait(second, call, Deadline::after(Millis(5000))); },
-      ErrorCode::kPeerFailed, 0);
+  const std::string text =
+      errorOf([&] { ranks.meshes[1]->wait(second, call, Deadline::after(Millis(5000))); },
+              ErrorCode::kPeerFailed, 0);
   CHECK_THAT(text, ContainsSubstring("rank 0 has closed its side of the group"));
   CHECK_THAT(text, ContainsSubstring("all_reduce"));
 }

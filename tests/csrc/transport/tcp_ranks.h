@@ -101,8 +101,8 @@ class ForkedRanks {
   using Body = std::function<std::string(int rank, std::unique_ptr<TcpTransport>, Meeting&)>;
 
   ForkedRanks(int size, const Body& body) : size_(size) {
-    void* memory = ::mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        ::mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(memory != MAP_FAILED);
     meeting_ = new (memory) Meeting();
     for (int rank = 0; rank < size; ++rank) {

@@ -43,7 +43,8 @@ class Recorder : public Transport::Receiver {
 };
 
 struct Pair {
-  explicit Pair(int size = 2, const std::function<void(TcpConfig&)>& adapt = [](TcpConfig&) {})
+  explicit Pair(
+      int size = 2, const std::function<void(TcpConfig&)>& adapt = [](TcpConfig&) {})
       : transports(makeTransports(size, adapt)), recorders(static_cast<size_t>(size)) {
     for (int rank = 0; rank < size; ++rank) transports[rank]->setReceiver(&recorders[rank]);
   }
@@ -139,8 +140,8 @@ TEST_CASE("strangers are shown the door, and nobody waits for them") {
   come(noise.data(), noise.size());
   come("GET / HTTP/1.1\r\nHost: there\r\nUser-Agent: a scanner of ports\r\n\r\n", 63);
   const TcpHello half = helloOf(0, 2);
-  come(&half, 20);        // and then says nothing more
-  come(nullptr, 0);       // says nothing at all
+  come(&half, 20);           // and then says nothing more
+  come(nullptr, 0);          // says nothing at all
   { Stranger brief(port); }  // comes and goes
 
   char sent[100] = "through all of them";
@@ -324,7 +325,8 @@ TEST_CASE("news that go round do not grow") {
   CHECK(trio.recorders[0].losses[0] == "1 failed: rank 2 is gone (said by rank 1)");
 
   FrameHeader header;
-  const std::string first = failMessage(Error(ErrorCode::kPeerFailed, "rank 2 is gone (said by rank 1)", 2));
+  const std::string first =
+      failMessage(Error(ErrorCode::kPeerFailed, "rank 2 is gone (said by rank 1)", 2));
   std::memcpy(&header, first.data(), sizeof header);
   CHECK(failureToldBy(0, 3, header, first.substr(sizeof header)).what() ==
         std::string("rank 2 is gone (said by rank 1)"));
