@@ -11,7 +11,7 @@ LARGE = 16 << 20  # elements of float32: 64 MiB
 
 def both_send_first(rank, world, numel):
     """Every rank sends to every other before it receives anything."""
-    numel //= world - 1
+    numel = max(1, numel // (world - 1))
     others = [r for r in range(world) if r != rank]
     sent = {r: torch.full((numel,), float(10 * rank + r)) for r in others}
     sends = [dist.isend(sent[r], r) for r in others]

@@ -19,25 +19,35 @@ def uneven_all_gather(rank, world, dtype):
         assert all(map(operations.same_bits, outputs, tensors)), (first, outputs)
 
 
+def wrong_place_of_its_own(rank, world):
+    """A tensor that does not fit its own place in the rank's list: the caller's mistake, told to the caller."""
+    for listed, brought in [(2, 3), (3, 2), (100_000, 100_001)]:
+        outputs = [torch.zeros(listed) for _ in range(world)]
+        if rank == world - 1:
+            with pytest.raises(ValueError) as raised:
+                dist.all_gather(outputs, torch.ones(brought))
+            for size in (listed, brought):
+                assert failing.names_number(str(raised.value), size), raised.value
+        operations.OPERATIONS["all_gather"].run(operations.Case(rank, world, (listed,)))
+
+
 def unexpected_size(rank, world):
-    """One rank's tensor is larger than the lists of all say."""
+    """The last rank brings another size than the others' lists say."""
     for listed, brought in [(2, 3), (3, 2), (100_000, 100_001)]:
         group = failing.group_of_all(6.0)
-        mine = torch.ones(brought if rank == world - 1 else listed)
         outputs = [torch.zeros(listed) for _ in range(world)]
+        if rank == world - 1:
+            outputs[-1] = torch.zeros(brought)
+        mine = torch.ones(brought if rank == world - 1 else listed)
 
         def call():
             dist.all_gather(outputs, mine, group=group)
             dist.barrier(group=group)
 
-        try:
-            text = failing.failure(call, 6.0 + failing.SLACK_SECONDS)
-        except ValueError as error:
-            # The rank that brings it can see it by itself.
-            assert rank == world - 1
-            text = str(error)
-        for size in (listed, brought):
-            assert failing.names_number(text, size) or failing.names_number(text, 4 * size), (size, text)
+        text = failing.failure(call, 6.0 + failing.SLACK_SECONDS)
+        # The two ranks' own sizes, or those of all parts together, in elements or bytes.
+        for one, total in ((listed, listed * world), (brought, listed * (world - 1) + brought)):
+            assert any(failing.names_number(text, size) for size in (one, 4 * one, total, 4 * total)), (one, text)
 
 
 def wrong_lists(rank, world):
@@ -91,5 +101,6 @@ def test_unexpected_size(layout):
 
 
 @pytest.mark.parametrize("layout", ranks.LAYOUTS, ids=str)
-def test_wrong_lists(pool):
-    pool.run(wrong_lists)
+@pytest.mark.parametrize("job", [wrong_lists, wrong_place_of_its_own], ids=lambda job: job.__name__)
+def test_wrong_lists(pool, job):
+    pool.run(job)
