@@ -4,19 +4,18 @@ import re
 import time
 from datetime import timedelta
 
-import torch
 import torch.distributed as dist
 
 # A failure may come this much later than the group's timeout (the field cases' own bound).
 SLACK_SECONDS = 2.0
 
 
-def failure(call, within):
-    """The text of the RuntimeError that call() raises, which must come within so many seconds."""
+def failure(call, within, kind=RuntimeError):
+    """The text of the error that call() raises, which must come within so many seconds."""
     start = time.monotonic()
     try:
         call()
-    except RuntimeError as error:
+    except kind as error:
         seconds = time.monotonic() - start
         assert seconds <= within, f"failed only after {seconds:.1f} s, allowed {within:.1f} s: {error}"
         assert str(error).strip(), "the error says nothing"
@@ -28,7 +27,7 @@ def group_of_all(seconds):
     """A new group with a timeout, for one failure; the default group stays whole. Only its operations have the
     short timeout: meeting may take longer on a busy machine."""
     group = dist.new_group(timeout=timedelta(seconds=60))
-    group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=seconds))
+    group.set_timeout(timedelta(seconds=seconds))
     return group
 
 

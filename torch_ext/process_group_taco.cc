@@ -43,7 +43,10 @@ ProcessGroupTaco::ProcessGroupTaco(const c10::intrusive_ptr<c10d::Store>& store,
                                    c10::intrusive_ptr<Options> options)
     : Backend(rank, size), options_(std::move(options)), ownerProcess_(::getpid()) {
   init();
-  store_ = std::make_shared<StoreAdapter>(store);
+  const std::string what = str("taco: making the group '", groupName(*options_), "'");
+  const auto adapter =
+      translated(what, [&] { return std::make_shared<StoreAdapter>(store, rank); });
+  store_ = adapter;
   CommunicatorConfig config;
   config.rank = rank;
   config.size = size;
@@ -51,8 +54,19 @@ ProcessGroupTaco::ProcessGroupTaco(const c10::intrusive_ptr<c10d::Store>& store,
   config.environment = processEnvironment();
   config.timeout = options_->timeout;
   config.groupName = groupName(*options_);
-  translated(str("taco: making the group '", config.groupName, "'"),
-             [&] { communicator_ = std::make_shared<Communicator>(config); });
+  translated(what, [&] {
+    try {
+      communicator_ = std::make_shared<Communicator>(config);
+    } catch (...) {
+      const Error why = currentError();
+      try {
+        adapter->forgetGroup();
+      } catch (const Error& error) {  // the store is gone as well; `why` says enough
+        log(LogLevel::kInfo, error.what());
+      }
+      throw why;
+    }
+  });
   remember(communicator_);
 }
 
@@ -76,7 +90,7 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupTaco::getBackendOptions()
 
 void ProcessGroupTaco::requireUsable() const {
   if (::getpid() != ownerProcess_) {
-    throw c10::ValueError(
+    throw c10::DistBackendError(
         str("taco: the group '", groupName(*options_), "' was made in process ", ownerProcess_,
             " and cannot be used in process ", ::getpid(),
             ", which was forked from it; call init_process_group() in the new process"),

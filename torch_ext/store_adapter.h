@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
@@ -15,15 +16,27 @@
 namespace taco {
 
 // Stores written in Python take the GIL themselves, so callers must not hold it.
+//
+// destroy_process_group() followed by init_process_group() may give the new group the old one's
+// prefix in a store that still holds the old one's keys. So each rank counts, in the store, how many
+// groups it has made under this prefix, and the count is part of every key.
 class StoreAdapter final : public KeyValueStore {
  public:
-  explicit StoreAdapter(c10::intrusive_ptr<c10d::Store> store) : store_(ownConnection(store)) {}
+  StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, int rank)
+      : store_(ownConnection(store)), countKey_(str("groups made by rank ", rank)) {
+    prefix_ = str(countOfGroups(1), "/");
+  }
 
-  void set(const std::string& key, const std::string& value) override {
+  // The group was not made: a second try shall find the ranks that are still in their first.
+  void forgetGroup() { countOfGroups(-1); }
+
+  void set(const std::string& name, const std::string& value) override {
+    const std::string key = prefix_ + name;
     guarded("write", key, Deadline::never(), [&] { store_->set(key, value); });
   }
 
-  std::string get(const std::string& key, const Deadline& deadline) override {
+  std::string get(const std::string& name, const Deadline& deadline) override {
+    const std::string key = prefix_ + name;
     std::string value;
     guarded("read", key, deadline, [&] {
       store_->wait({key}, waitingTime(deadline));
@@ -32,13 +45,21 @@ class StoreAdapter final : public KeyValueStore {
     return value;
   }
 
-  int64_t add(const std::string& key, int64_t amount) override {
+  int64_t add(const std::string& name, int64_t amount) override {
+    const std::string key = prefix_ + name;
     int64_t sum = 0;
     guarded("add to", key, Deadline::never(), [&] { sum = store_->add(key, amount); });
     return sum;
   }
 
  private:
+  int64_t countOfGroups(int64_t change) {
+    int64_t count = 0;
+    guarded("add to", countKey_, Deadline::never(),
+            [&] { count = store_->add(countKey_, change); });
+    return count;
+  }
+
   // A TCPStore has one connection, which a waiting get() keeps: with a connection of its own, a
   // group never blocks those of other groups and of the user.
   static c10::intrusive_ptr<c10d::Store> ownConnection(
@@ -84,7 +105,9 @@ class StoreAdapter final : public KeyValueStore {
     }
   }
 
-  c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::string countKey_;
+  std::string prefix_;
 };
 
 }  // namespace taco

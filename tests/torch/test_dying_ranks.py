@@ -96,6 +96,8 @@ def die_before(rank, world, name):
                                   *(name for name in operations.OPERATIONS if name not in
                                     ("send_recv", "batch_isend_irecv", "all_reduce"))])
 def test_every_operation(layout, name):
+    if name == "recv from any source" and layout.world > 2:
+        pytest.skip("somebody else may still send: only the timeout can tell (test_b24)")
     victim = layout.world - 1
     outcomes = ranks.run(die_before, layout.world, name, env=layout.env, dies=[victim], group_timeout=GROUP_TIMEOUT)
     for outcome in outcomes[:-1]:
@@ -130,10 +132,10 @@ def test_stopped(layout):
 
 def raises_in_between(rank, world):
     """B27: one rank leaves by an exception of its own while the others are inside an operation."""
-    dist.all_reduce(torch.ones(10))
+    dist.barrier()
     if rank == world - 1:
         raise ZeroDivisionError("the script's own mistake")
-    return failing.failure(lambda: dist.all_reduce(torch.ones(10)), SOON)
+    return failing.failure(lambda: [dist.all_reduce(torch.ones(10)) for _ in range(2)], SOON)
 
 
 @pytest.mark.parametrize("layout", ranks.LAYOUTS, ids=str)

@@ -90,9 +90,12 @@ def test_backend_strings(backend, on_cpu):
 
 
 def again(rank, world):
-    """Made, destroyed, made again, as tests and notebooks do."""
-    for _ in range(3):
-        ranks.init_group()
+    """Made, destroyed, made again, as tests and notebooks do; each time on keys of its own, which torch's
+    agent store does not see to."""
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    for attempt in range(3):
+        dist.init_process_group(ranks.BACKEND, store=dist.PrefixStore(str(attempt), store), rank=rank,
+                                world_size=world)
         operations.OPERATIONS["all_reduce"].run(operations.Case(rank, world, (5,)))
         dist.barrier()
         dist.destroy_process_group()

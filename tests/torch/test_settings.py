@@ -15,7 +15,7 @@ VALID = ["LIGHT_2D_ALLREDUCE", "LIGHT_INTRA_SIZE", "LIGHT_HIERARCHICAL_THRESHOLD
 
 
 def init_fails(rank, world):
-    return failing.failure(lambda: ranks.init_group(timeout=20.0), 15.0)
+    return failing.failure(lambda: ranks.init_group(timeout=20.0), 15.0, (RuntimeError, ValueError))
 
 
 @pytest.mark.parametrize("name", ["LIGHT_INTRASIZE", "TACO_SHIM", "LIGHT_TOPK_RATIOS"])
@@ -56,7 +56,7 @@ def test_different(world, name, first, last):
 
 
 def one_rank_malformed(rank, world):
-    return failing.failure(lambda: ranks.init_group(timeout=10.0), 12.0)
+    return failing.failure(lambda: ranks.init_group(timeout=10.0), 12.0, (RuntimeError, ValueError))
 
 
 @pytest.mark.parametrize("name, value", [("LIGHT_INTRA_SIZE", "many"), ("TACO_TYPO", "1")])
