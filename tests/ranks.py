@@ -74,6 +74,9 @@ LAYOUTS = [
     Layout("2x2", 4, nodes=2),
 ]
 
+# For tests whose subject hardly depends on the layout: every kind of link, every number of ranks.
+SOME_LAYOUTS = [layout for layout in LAYOUTS if layout.name in ("1x2", "mesh3", "2x2")]
+
 
 def layouts(*worlds):
     """The layouts with one of these numbers of ranks."""

@@ -1,6 +1,7 @@
 // taco::Error at the border: as the exception of torch that Python users know.
 //   the caller's fault (bad argument, op without a meaning, bad setting)  -> ValueError
-//   communication failed (timeout, mismatch, dead peer, abort, system)    -> torch.distributed.DistBackendError
+//   communication failed (timeout, mismatch, dead peer, abort, system)
+//                                                    -> torch.distributed.DistBackendError
 #pragma once
 
 #include <exception>

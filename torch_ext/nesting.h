@@ -3,8 +3,8 @@
 // A callback on an operation's future may call further operations of the same group and wait for
 // them (PowerSGD's hook does). Such a callback runs while the group's ordered lane is still its
 // operation's: what it calls runs at once, on this thread, before anything queued. So it cannot
-// deadlock, and as every rank nests alike, the order of operations is the same on all of them, which
-// a second thread could not promise.
+// deadlock, and as every rank nests alike, the order of operations is the same on all of them,
+// which a second thread could not promise.
 #pragma once
 
 #include <optional>

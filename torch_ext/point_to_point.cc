@@ -59,7 +59,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupTaco::send(std::vector<at::Tensor>& t
   countPending(*work);
   joinCoalescing(*work);
   start(work, "taco:send", nullptr, [&] {
-    return communicator_->send(staged->constBuffer(), destination, tag, c10d::kUnsetTimeout, staged);
+    return communicator_->send(staged->constBuffer(), destination, tag, c10d::kUnsetTimeout,
+                               staged);
   });
   return work;
 }

@@ -1,5 +1,6 @@
-// All-reduce of sparse (COO) tensors: ranks hold different entries, so everybody gathers everybody's
-// indices and values and adds them up itself, in rank order, which gives the same bits on all ranks.
+// All-reduce of sparse (COO) tensors: ranks hold different entries, so everybody gathers
+// everybody's indices and values and adds them up itself, in rank order, which gives the same bits
+// on all ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -18,8 +18,8 @@ namespace taco {
 // Stores written in Python take the GIL themselves, so callers must not hold it.
 //
 // destroy_process_group() followed by init_process_group() may give the new group the old one's
-// prefix in a store that still holds the old one's keys. So each rank counts, in the store, how many
-// groups it has made under this prefix, and the count is part of every key.
+// prefix in a store that still holds the old one's keys. So each rank counts, in the store, how
+// many groups it has made under this prefix, and the count is part of every key.
 class StoreAdapter final : public KeyValueStore {
  public:
   StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, int rank)
@@ -82,7 +82,8 @@ class StoreAdapter final : public KeyValueStore {
   }
 
   static Millis waitingTime(const Deadline& deadline) {
-    const auto left = std::chrono::duration_cast<Millis>(deadline.remaining(std::chrono::hours(24)));
+    const auto left =
+        std::chrono::duration_cast<Millis>(deadline.remaining(std::chrono::hours(24)));
     return std::max(left, Millis(1));  // 0 would mean the store's own default
   }
 

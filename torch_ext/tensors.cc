@@ -71,7 +71,8 @@ DType dtypeOf(at::ScalarType dtype) {
 DType dtypeOf(const at::Tensor& tensor) { return dtypeOf(tensor.scalar_type()); }
 
 std::string dtypeName(const at::Tensor& tensor) {
-  return "torch." + c10::getDtypeNames(tensor.scalar_type()).first;
+  // A string or, from torch 2.15 on, a string_view.
+  return "torch." + std::string(c10::getDtypeNames(tensor.scalar_type()).first);
 }
 
 std::string shapeOf(const at::Tensor& tensor) {

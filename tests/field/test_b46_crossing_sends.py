@@ -55,5 +55,7 @@ def sends_beside_collectives(rank, world, numel):
 @pytest.mark.parametrize("numel", [1, 10_000, LARGE])
 @pytest.mark.parametrize("job", [both_send_first, ring_by_batch, sends_beside_collectives],
                          ids=lambda job: job.__name__)
-def test_no_deadlock(pool, job, numel):
-    pool.run(job, numel)
+def test_no_deadlock(pool, layout, job, numel):
+    if layout.world == 4:
+        numel //= 16  # the same queues fill up; four times 64 MiB at a time is for machines with more cores
+    pool.run(job, max(1, numel))

@@ -46,7 +46,7 @@ def test_what_has_a_meaning_works(pool):
         for operation, found in reducing.items():
             for reduction, dtypes in found.items():
                 want = [table.name_of(dtype) for dtype in operations.DTYPES
-                        if reduction in operations.reductions(dtype)]
+                        if reduction in operations.reductions(dtype, operation)]
                 assert dtypes == want, (operation, reduction)
         assert other is None or all(other.values()), other
 

@@ -53,7 +53,7 @@ def leave_after_the_host(rank, world):
     assert time.monotonic() < deadline, "rank 0 did not leave"
 
 
-@pytest.mark.parametrize("layout", [l for l in ranks.LAYOUTS if l.name in ("1x2", "1x3", "mesh3", "2x2")], ids=str)
+@pytest.mark.parametrize("layout", ranks.SOME_LAYOUTS, ids=str)
 @pytest.mark.parametrize("way", LEAVING)
 def test_quiet(layout, way):
     scripts.assert_clean(scripts.run(LEAVING[way], layout.world, env=layout.env), quiet=True)

@@ -24,7 +24,9 @@ HEAD = """# Operations and dtypes
      `make docs` writes it anew, and tests/field/test_b49_operations_table.py compares. -->
 
 Tensors on the CPU, of any shape and memory layout: strided, channels-last, of no dimension, without elements,
-of more than 2^31 elements; an output may alias the input. float16 and bfloat16 add up in float32 and round once
+of more than 2^31 elements; an output may alias the input. "All" dtypes are the floats (float32, float64, float16,
+bfloat16), complex64, complex128, the integers (8, 16, 32, 64 bits, signed and unsigned), bool, and float8 in all its
+kinds, which is moved but not computed with. float16 and bfloat16 add up in float32 and round once
 a level (node, network). Whatever is not listed is an error that names the operation and the dtype, raised before
 anything is sent.
 
@@ -132,33 +134,47 @@ def name_of(dtype):
 
 def grouped(names):
     """Dtype names in words: families where all of one are there."""
+    if names == [name_of(dtype) for dtype in operations.DTYPES]:
+        return "all"
     left, parts = list(names), []
-    families = {"all integers": operations.INTEGERS, "float8 of all kinds": operations.OPAQUE}
+    families = {"complex64, complex128": operations.COMPLEX, "all integers": operations.INTEGERS,
+                "float8 of all kinds": operations.OPAQUE}
+    floats = [name_of(dtype) for dtype in operations.FLOATS]
+    if all(name in left for name in floats):
+        parts.append("all floats")
+        left = [name for name in left if name not in floats]
     for title, family in families.items():
         wanted = [name_of(dtype) for dtype in family]
         if all(name in left for name in wanted):
             parts.append(title)
             left = [name for name in left if name not in wanted]
-    return ", ".join(left + parts) or "none"
+    return ", ".join(parts + left) or "none"
+
+
+def alike(found):
+    """Operations with the same findings together: [([names], findings)]."""
+    groups = []
+    for name, one in found.items():
+        for names, other in groups:
+            if one == other:
+                names.append(name)
+                break
+        else:
+            groups.append(([name], one))
+    return groups
 
 
 def text(moving, reducing, other):
-    lines = [HEAD + "## Moving data", "", "| operation | dtypes |", "|---|---|"]
-    lines += [f"| {name} | {grouped(dtypes)} |" for name, dtypes in moving.items()]
-    lines += ["", "## Reducing", "", "The same for " + ", ".join(reducing) + ":" if alike(reducing) else "", ""]
-    lines += ["| operation | reduction | dtypes |", "|---|---|---|"]
-    rows = {"each": next(iter(reducing.values()))} if alike(reducing) else reducing
-    lines += [f"| {name} | {reduction} | {grouped(dtypes)} |"
-              for name, found in rows.items() for reduction, dtypes in found.items()]
-    lines += ["", "torch itself refuses PRODUCT, MIN, MAX and the bitwise reductions for complex tensors.",
+    lines = [HEAD + "## Moving data", "", "| operations | dtypes |", "|---|---|"]
+    lines += [f"| {', '.join(names)} | {grouped(dtypes)} |" for names, dtypes in alike(moving)]
+    lines += ["", "## Reducing"]
+    for names, found in alike(reducing):
+        lines += ["", f"{', '.join(names)}:", "", "| reduction | dtypes |", "|---|---|"]
+        lines += [f"| {reduction} | {grouped(dtypes)} |" for reduction, dtypes in found.items()]
+    lines += ["", "torch's own all_reduce refuses complex tensors for everything but SUM, AVG and PREMUL_SUM.",
               "", "## The rest", "", "| call | works |", "|---|---|"]
     lines += [f"| {name} | {'yes' if found else 'no'} |" for name, found in other.items()]
     return "\n".join(lines) + "\n"
-
-
-def alike(reducing):
-    found = list(reducing.values())
-    return all(one == found[0] for one in found)
 
 
 def main():

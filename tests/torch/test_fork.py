@@ -104,14 +104,14 @@ def use_in_child(rank, world):
     check(rank, world)
 
 
-@pytest.mark.parametrize("layout", ranks.LAYOUTS, ids=str)
+@pytest.mark.parametrize("layout", ranks.SOME_LAYOUTS, ids=str)
 @pytest.mark.parametrize("leave", [leave_by_exit, leave_by_destructors, leave_by_destroy, leave_by_signal],
                          ids=lambda leave: leave.__name__)
 def test_children(layout, leave):
     ranks.run(children, layout.world, leave, env=layout.env)
 
 
-@pytest.mark.parametrize("layout", ranks.LAYOUTS, ids=str)
+@pytest.mark.parametrize("layout", ranks.SOME_LAYOUTS, ids=str)
 @pytest.mark.parametrize("job", [loaders, use_in_child], ids=lambda job: job.__name__)
 def test_beside_workers(layout, job):
     ranks.run(job, layout.world, env=layout.env)

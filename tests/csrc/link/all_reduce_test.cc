@@ -52,7 +52,7 @@ void runCases(LinkKind kind, int ranks, const std::vector<Case>& cases) {
 }
 
 TEST_CASE("all-reduce: every dtype and op, around the widths of vectors") {
-  for (int ranks = 1; ranks <= 5; ++ranks) {
+  for (const int ranks : {1, 2, 3, 5}) {
     std::vector<Case> cases;
     for (int d = 0; d < kNumDTypes; ++d) {
       for (int o = 0; o < kNumReduceOps; ++o) {
@@ -64,8 +64,8 @@ TEST_CASE("all-reduce: every dtype and op, around the widths of vectors") {
         }
       }
     }
-    for (const LinkKind kind : kAllLinks) {
-      if (kind != LinkKind::kShmSpin) runCases(kind, ranks, cases);
+    for (const LinkKind kind : {LinkKind::kShmSmall, LinkKind::kMesh}) {
+      runCases(kind, ranks, cases);
     }
   }
 }

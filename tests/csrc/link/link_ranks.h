@@ -136,10 +136,11 @@ class Guarded {
   // Throws unless the content is `expected` and nothing around it was touched.
   void check(const Bytes& expected, const std::string& what) const {
     for (size_t i = 0; i < memory_.size(); ++i) {
-      if (i >= begin_ && i < begin_ + bytes_) continue;
-      expect(memory_[i] == kMark,
-             str(what, ": wrote outside of the buffer, at byte ",
-                 static_cast<int64_t>(i) - static_cast<int64_t>(begin_), " of ", bytes_));
+      if (i == begin_) i += bytes_;
+      if (memory_[i] == kMark) continue;
+      throw std::runtime_error(str(what, ": wrote outside of the buffer, at byte ",
+                                   static_cast<int64_t>(i) - static_cast<int64_t>(begin_), " of ",
+                                   bytes_));
     }
     expect(expected.size() == bytes_, what + ": the test expects another size");
     if (bytes_ == 0 || std::memcmp(buffer_.data, expected.data(), bytes_) == 0) return;
