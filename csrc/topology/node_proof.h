@@ -10,7 +10,8 @@ inline constexpr const char* kShmDirectory = "/dev/shm";
 
 // A small file in /dev/shm with a random token, shown to the other ranks while a group is made:
 // who can read the token shares memory with this rank. Host names and LOCAL_WORLD_SIZE prove
-// nothing - containers share the first and not /dev/shm. Unlinked when destroyed.
+// nothing - containers share the first and not /dev/shm. Unlinked when destroyed; what a killed
+// process left behind is removed by the next one that makes a proof: a file nobody holds locked.
 class NodeProof {
  public:
   // Never throws: where the file cannot be made, path() is empty and whyNot() says why.
@@ -29,6 +30,7 @@ class NodeProof {
   std::string path_;
   std::string token_;
   std::string whyNot_;
+  int fd_ = -1;  // holds the lock
   int creatorPid_;
 };
 
