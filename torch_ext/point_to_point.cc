@@ -126,16 +126,21 @@ void ProcessGroupTaco::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
       const std::string reached =
           str("Rank ", rank_, " successfully reached monitoredBarrier, but received errors while "
               "waiting for send/recv from rank 0");
+      // Rank 0's own timeout begins when it comes, which may be later than here.
+      const bool rankZeroCame =
+          valueBy(*store_, round + "0", Deadline::after(std::max(timeout, kLookOnly))).has_value();
       const auto verdict =
-          valueBy(*store_, verdictKey, Deadline::after(timeout + kVerdictGrace));
+          rankZeroCame ? valueBy(*store_, verdictKey, Deadline::after(timeout + kVerdictGrace))
+                       : std::nullopt;
       if (!verdict) {
-        fail(str(reached, ": rank 0 did not come within ", timeout.count(), " ms"));
+        fail(str(reached, ": rank 0 did not ", rankZeroCame ? "answer" : "come", " within ",
+                 timeout.count(), " ms"));
       }
       if (*verdict != kPassed) fail(str(reached, ": ", *verdict));
       return;
     }
-    const Deadline deadline =
-        timeout.count() > 0 ? Deadline::after(timeout) : Deadline::after(kLookOnly);
+    store_->set(round + "0", "here");
+    const Deadline deadline = Deadline::after(std::max(timeout, kLookOnly));
     std::vector<int> missing;
     for (int rank = 1; rank < size_; ++rank) {
       // After the deadline one look is enough to know who else is missing.
@@ -157,7 +162,7 @@ void ProcessGroupTaco::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
     if (timeout.count() <= 0) message += "; Rank 0 timed out in monitoredBarrier at once";
     if (!waitAllRanks && missing.size() > 1) message += str(" (missing: ", joined(missing), ")");
     store_->set(verdictKey, message);
-    fail(str("[Rank 0]: ", message, "; Rank 0 timed out in monitoredBarrier waiting"));
+    fail(str("[Rank 0]: ", message));
   });
 }
 
