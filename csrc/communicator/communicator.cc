@@ -21,6 +21,11 @@ namespace {
 // How long an orderly end waits for the peers' kernels to take what was sent.
 constexpr Millis kGoodbye{5000};
 
+// How long a rank that has lost another one looks in the store for the reason that it gave.
+constexpr Millis kReasonPatience{500};
+
+std::string failureKey(int rank) { return str("failure/", rank); }
+
 enum LaneNumber : size_t { kOrderedLane = 0, kPointToPointLane = 1 };
 
 std::string variable(const std::map<std::string, std::string>& environment, const char* name) {
@@ -35,6 +40,7 @@ struct Communicator::State {
 
   void checkProcess(const char* what) const;
   void onFailure(const Error& why);
+  Error withReason(const Error& why) const;
   std::unique_ptr<Transport> transport(LaneNumber number,
                                        std::unique_ptr<TcpListener> listener) const;
 
@@ -106,8 +112,26 @@ void Communicator::State::onFailure(const Error& why) {
   if (!failure.raise(why)) return;
   log(LogLevel::kInfo, str("group '", config.groupName, "' failed on rank ", config.rank, ": ",
                            why.what()));
+  try {
+    config.store->set(failureKey(config.rank), why.what());
+  } catch (const Error&) {
+    // The store went with the rank that served it: the links tell whom they reach.
+  }
   links->fail(why);
   pointToPoint->fail(why);
+}
+
+// A rank that fails tells those it is connected to. The others see only that it is gone; its reason
+// is in the store.
+Error Communicator::State::withReason(const Error& why) const {
+  if (why.code() != ErrorCode::kPeerFailed || why.rank() < 0) return why;
+  try {
+    const std::string reason =
+        config.store->get(failureKey(why.rank()), Deadline::after(kReasonPatience));
+    return Error(ErrorCode::kPeerFailed, str("rank ", why.rank(), " failed: ", reason), why.rank());
+  } catch (const Error&) {
+    return why;  // it died without a word
+  }
 }
 
 Communicator::Communicator(const CommunicatorConfig& config) {
@@ -151,7 +175,13 @@ TicketPtr Communicator::submit(Mode mode, Millis timeout,
     state.failure.throwIfRaised();
     GroupCollectives collectives(*state.links, state.topology.grid, state.settings,
                                  state.sequence, Deadline::after(budget));
-    body(collectives);
+    try {
+      body(collectives);
+    } catch (const Error& error) {
+      const Error why = state.withReason(error);
+      state.onFailure(why);
+      throw why;
+    }
   };
   switch (mode) {
     case Mode::kSync: return state.lane.runNow(std::move(task));

@@ -253,7 +253,9 @@ void MeshLink::broadcast(const OpContext& op, Buffer buffer, int root) {
 }
 
 // Binomial tree: numbered from the root, rank v gets the data from v without its lowest set bit,
-// and passes it on to v + 1, v + 2, v + 4 ... below that bit. ceil(log2 P) steps.
+// and passes it on to v + 1, v + 2, v + 4 ... below that bit. ceil(log2 P) steps. An empty answer
+// comes back the same way: who calls something else is noticed by all, the root as well, and not
+// by the operation after this one.
 void MeshLink::broadcastTree(const OpContext& op, Buffer buffer, int root) {
   const int number = (member_ - root + size()) % size();
   auto memberOf = [&](int v) { return (v + root) % size(); };
@@ -265,15 +267,19 @@ void MeshLink::broadcastTree(const OpContext& op, Buffer buffer, int root) {
     flight.wait();
   }
   for (int bit = below >> 1; bit > 0; bit >>= 1) {
-    if (number + bit < size()) {
-      flight.send(peer(memberOf(number + bit)), 0, buffer.data, buffer.bytes());
-    }
+    if (number + bit >= size()) continue;
+    flight.send(peer(memberOf(number + bit)), 0, buffer.data, buffer.bytes());
+    flight.receive(peer(memberOf(number + bit)), 1, nullptr, 0);
   }
   flight.wait();
+  if (number != 0) {
+    flight.send(peer(memberOf(number - below)), 1, nullptr, 0);
+    flight.wait();
+  }
 }
 
 // The root gives every other rank one slice of each piece, and the ranks pass their slices on to
-// each other: the root sends S bytes instead of (P-1) S.
+// each other: the root sends S bytes instead of (P-1) S. At the end they answer, as in the tree.
 void MeshLink::broadcastSliced(const OpContext& op, Buffer buffer, int root) {
   BufferPieces pieces(buffer, pieceBytesFor(buffer.bytes()));
   const size_t others = members_.size() - 1;
@@ -282,7 +288,9 @@ void MeshLink::broadcastSliced(const OpContext& op, Buffer buffer, int root) {
     return sliceOf(pieces.ready(piece), static_cast<size_t>(index), others);
   };
   Flight flight(*mesh_, op);
+  const uint32_t answer = static_cast<uint32_t>(2 * pieces.count());
   if (member_ == root) {
+    for (int d = 1; d < size(); ++d) flight.receive(peer(after(d)), answer, nullptr, 0);
     for (size_t i = 0; i < pieces.count(); ++i) {
       for (int d = 1; d < size(); ++d) {
         const Buffer theirs = slice(i, after(d));
@@ -312,6 +320,8 @@ void MeshLink::broadcastSliced(const OpContext& op, Buffer buffer, int root) {
       flight.send(peer(after(d)), static_cast<uint32_t>(2 * i + 1), mine.data, mine.bytes());
     }
   }
+  flight.wait();
+  flight.send(peer(root), answer, nullptr, 0);
   flight.wait();
 }
 

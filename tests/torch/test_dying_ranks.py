@@ -17,10 +17,18 @@ GROUP_TIMEOUT = 20.0
 SOON = 10.0
 
 
+def all_here(rank, world):
+    """Says that this rank is done with what it did; the keys under which all of them say so. A rank that dies
+    while others are still on their way out of an operation makes that one fail instead of the next."""
+    dist.distributed_c10d._get_default_store().set(f"here {rank}", "yes")
+    return [f"here {r}" for r in range(world)]
+
+
 def die_in_a_loop(rank, world, victim, how, numel):
     """Large all-reduces one after the other; the victim dies between, or while it is inside one."""
     tensor = torch.ones(numel)
     dist.all_reduce(tensor)
+    dist.distributed_c10d._get_default_store().wait(all_here(rank, world))
     if rank == victim:
         if how == "inside":
             dist.all_reduce(tensor, async_op=True)
@@ -69,6 +77,7 @@ def test_rank_0(layout):
 def die_before(rank, world, name):
     """The last rank dies; each operation of the others that needs it must fail."""
     dist.barrier()
+    dist.distributed_c10d._get_default_store().wait(all_here(rank, world))
     if rank == world - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if name == "barrier":
@@ -132,7 +141,7 @@ def test_stopped(layout):
 
 def raises_in_between(rank, world):
     """B27: one rank leaves by an exception of its own while the others are inside an operation."""
-    dist.barrier()
+    dist.distributed_c10d._get_default_store().wait(all_here(rank, world))
     if rank == world - 1:
         raise ZeroDivisionError("the script's own mistake")
     return failing.failure(lambda: [dist.all_reduce(torch.ones(10)) for _ in range(2)], SOON)
@@ -149,6 +158,7 @@ def test_leaving_by_exception(layout):
 def one_destroys(rank, world):
     """B27: rank 0 destroys the group while the others still want something of it."""
     dist.all_reduce(torch.ones(10))
+    dist.distributed_c10d._get_default_store().wait(all_here(rank, world))
     if rank == 0:
         dist.destroy_process_group()
         # Stays alive until the others are done, so that it is not its death that they see.

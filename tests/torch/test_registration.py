@@ -20,7 +20,7 @@ def run_python(*arguments, **environment):
     """A fresh interpreter, as a user starts one."""
     env = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
     env.update(OMP_NUM_THREADS="1", **environment)
-    done = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=180,
+    done = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=300,
                           check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
