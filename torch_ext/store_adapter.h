@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "csrc/base/format.h"
@@ -41,6 +42,15 @@ class StoreAdapter final : public KeyValueStore {
     guarded("read", key, deadline, [&] {
       store_->wait({key}, waitingTime(deadline));
       value = store_->get_to_str(key);
+    });
+    return value;
+  }
+
+  std::optional<std::string> peek(const std::string& name) override {
+    const std::string key = prefix_ + name;
+    std::optional<std::string> value;
+    guarded("read", key, Deadline::never(), [&] {
+      if (store_->check({key})) value = store_->get_to_str(key);
     });
     return value;
   }

@@ -174,7 +174,7 @@ TicketPtr Communicator::submit(Mode mode, Millis timeout,
   auto task = [&state, budget, body = std::move(body)] {
     state.failure.throwIfRaised();
     GroupCollectives collectives(*state.links, state.topology.grid, state.settings,
-                                 state.sequence, Deadline::after(budget));
+                                 *state.config.store, state.sequence, Deadline::after(budget));
     try {
       body(collectives);
     } catch (const Error& error) {

@@ -5,6 +5,7 @@
 #include "csrc/allreduce/two_d.h"
 #include "csrc/base/format.h"
 #include "csrc/collective/compose.h"
+#include "csrc/topology/fields.h"
 
 namespace taco {
 namespace {
@@ -32,6 +33,8 @@ OpContext GroupCollectives::next(OpKind kind, DType dtype, uint64_t count, int r
   op.call.count = count;
   op.call.root = root;
   op.deadline = deadline_;
+  op.longWait = this;
+  current_ = op.call;
   return op;
 }
 
@@ -40,7 +43,30 @@ OpContext GroupCollectives::next(OpKind kind, DType dtype, uint64_t count, const
   OpContext op = next(kind, dtype, count, root);
   op.call.hasReduceOp = 1;
   op.call.reduceOp = spec.op;
+  current_ = op.call;
   return op;
+}
+
+void GroupCollectives::waitingFor(int rank) {
+  auto key = [](int of) { return str("doing/", of); };
+  std::vector<std::string> theirs;
+  try {
+    if (shown_ != current_.sequence) {
+      store_.set(key(this->rank()), pack({str(current_.sequence), current_.describe()}));
+      shown_ = current_.sequence;
+    }
+    const std::optional<std::string> record = store_.peek(key(rank));
+    if (record) theirs = unpack(*record);
+  } catch (const Error&) {
+    return;  // no store, no answer: the deadline decides
+  }
+  // What it was in before, or will be in later, says nothing about this operation.
+  if (theirs.size() != 2 || theirs[0] != str(current_.sequence)) return;
+  if (theirs[1] == current_.describe()) return;
+  throw Error(ErrorCode::kMismatch,
+              str("the ranks of this group do different things: rank ", rank, " is in ", theirs[1],
+                  ", but rank ", this->rank(), " is in ", current_.describe()),
+              rank);
 }
 
 void GroupCollectives::checkRoot(const char* op, int root) const {
@@ -99,6 +125,7 @@ void GroupCollectives::allGatherUneven(ConstBuffer in, std::span<const Buffer> o
   OpContext op = next(OpKind::kAllGather, in.dtype, 0);
   for (const Buffer& out : outs) op.call.count += out.count;
   op.call.detail = hashCounts(outs);
+  current_ = op.call;
   links_.flat().allGather(op, in, outs);
 }
 
@@ -127,6 +154,7 @@ void GroupCollectives::reduceScatter(std::span<const ConstBuffer> ins, Buffer ou
   OpContext op = next(OpKind::kReduceScatter, out.dtype, 0, spec);
   for (const ConstBuffer& in : ins) op.call.count += in.count;
   op.call.detail = hashCounts(ins);
+  current_ = op.call;
   links_.flat().reduceScatter(op, ins, out,
                               onlyLevel(spec.op, out.dtype, size(), factorOf(spec)));
 }

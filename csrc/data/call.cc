@@ -46,7 +46,17 @@ uint64_t Call::fingerprint() const {
 std::string Call::describe() const {
   std::string text = name(op);
   if (hasReduceOp) text += str("(", name(reduceOp), ")");
-  if (op != OpKind::kBarrier) text += str(" of ", count, " ", name(dtype));
+  switch (op) {
+    case OpKind::kBarrier: break;
+    case OpKind::kGather:
+    case OpKind::kScatter:
+    case OpKind::kAllToAll: text += str(" of ", name(dtype)); break;  // counts may differ
+    case OpKind::kBroadcast:
+    case OpKind::kAllReduce:
+    case OpKind::kReduce:
+    case OpKind::kAllGather:
+    case OpKind::kReduceScatter: text += str(" of ", count, " ", name(dtype)); break;
+  }
   if (root >= 0) text += str(" with root ", root);
   return text + str(", operation ", sequence, " of this group");
 }

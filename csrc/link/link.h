@@ -6,6 +6,7 @@
 
 #include "csrc/base/deadline.h"
 #include "csrc/base/error.h"
+#include "csrc/base/long_wait.h"
 #include "csrc/data/buffer.h"
 #include "csrc/data/call.h"
 #include "csrc/data/reduce.h"
@@ -17,6 +18,7 @@ namespace taco {
 struct OpContext {
   Call call;
   Deadline deadline = Deadline::never();
+  LongWait* longWait = nullptr;  // may be null
 };
 
 // The pieces of a pipelined all-reduce. ready(i) is called before piece i is needed and returns

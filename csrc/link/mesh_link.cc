@@ -60,7 +60,7 @@ struct MeshLink::Flight {
     mesh.receive(peer, op.call, step, data, bytes, transfers.emplace_back());
   }
   void wait() {
-    for (const Transfer& transfer : transfers) mesh.wait(transfer, op.call, op.deadline);
+    for (const Transfer& transfer : transfers) mesh.wait(transfer, op.call, op.deadline, op.longWait);
     transfers.clear();
   }
 

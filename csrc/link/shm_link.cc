@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "csrc/base/format.h"
@@ -99,6 +100,7 @@ void ShmLink::waitFor(const OpContext& op, int member, Flag flag, uint32_t targe
   SharedCounter& flagWord = counter(member, flag);
   const int rank = members_[static_cast<size_t>(member)];
   bool slept = false;
+  std::optional<Clock::time_point> askAt;  // set when this turns out to be no short wait
   auto check = [&] {
     if (abort_.raised()) failAndThrow(*abort_.reason());
     if (const auto why = segment_->failure()) throw *why;
@@ -115,6 +117,17 @@ void ShmLink::waitFor(const OpContext& op, int member, Flag flag, uint32_t targe
           str("rank ", members_[static_cast<size_t>(m)], " ", gone, ", but rank ",
               members_[static_cast<size_t>(member_)], " is waiting for it in ", op.call.describe()),
           members_[static_cast<size_t>(m)]));
+    }
+    if (op.longWait != nullptr) {
+      if (!askAt) askAt = Clock::now() + LongWait::kAskAfter;
+      if (Clock::now() >= *askAt) {
+        askAt = Clock::now() + LongWait::kAskAgain;
+        try {
+          op.longWait->waitingFor(rank);
+        } catch (const Error& why) {
+          failAndThrow(why);
+        }
+      }
     }
     if (op.deadline.expired()) {
       failAndThrow(Error(ErrorCode::kTimeout,

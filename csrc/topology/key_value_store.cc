@@ -24,6 +24,13 @@ std::string MemoryStore::get(const std::string& key, const Deadline& deadline) {
   }
 }
 
+std::optional<std::string> MemoryStore::peek(const std::string& key) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = values_.find(key);
+  if (found == values_.end()) return std::nullopt;
+  return found->second;
+}
+
 int64_t MemoryStore::add(const std::string& key, int64_t amount) {
   std::lock_guard<std::mutex> lock(mutex_);
   return counters_[key] += amount;

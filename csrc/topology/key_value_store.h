@@ -2,6 +2,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <condition_variable>
 #include <string>
 
@@ -17,6 +18,8 @@ class KeyValueStore {
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Waits until somebody sets `key`; throws Error(kTimeout) at the deadline.
   virtual std::string get(const std::string& key, const Deadline& deadline) = 0;
+  // The value if somebody has set it already.
+  virtual std::optional<std::string> peek(const std::string& key) = 0;
   // Adds to a counter and returns the new value.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
 };
@@ -26,6 +29,7 @@ class MemoryStore : public KeyValueStore {
  public:
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, const Deadline& deadline) override;
+  std::optional<std::string> peek(const std::string& key) override;
   int64_t add(const std::string& key, int64_t amount) override;
 
  private:

@@ -53,8 +53,10 @@ void Mesh::receive(int peer, const Call& call, uint32_t step, void* data, size_t
   transport_->resume(peer);
 }
 
-void Mesh::wait(const Transfer& transfer, const Call& call, const Deadline& deadline) {
+void Mesh::wait(const Transfer& transfer, const Call& call, const Deadline& deadline,
+                LongWait* longWait) {
   const auto began = Clock::now();
+  auto askAt = began + LongWait::kAskAfter;
   bool watching = false;
   for (;;) {
     // A mutex is not fair, and this loop would take it again at once.
@@ -79,6 +81,14 @@ void Mesh::wait(const Transfer& transfer, const Call& call, const Deadline& dead
                              " ms on rank ", rank(), " waiting for rank ", transfer.peer,
                              receiving ? " to send its data" : " to take this rank's data"),
                          transfer.peer));
+    }
+    if (longWait != nullptr && Clock::now() >= askAt) {
+      askAt = Clock::now() + LongWait::kAskAgain;
+      try {
+        longWait->waitingFor(transfer.peer);
+      } catch (const Error& why) {
+        failAndThrow(why);
+      }
     }
     if (!watching && Clock::now() - began >= kWatchAfter) {
       watching = true;

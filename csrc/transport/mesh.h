@@ -10,6 +10,7 @@
 
 #include "csrc/base/abort.h"
 #include "csrc/base/deadline.h"
+#include "csrc/base/long_wait.h"
 #include "csrc/transport/transport.h"
 
 namespace taco {
@@ -45,7 +46,8 @@ class Mesh : private Transport::Receiver {
   // call and the budget; kPeerFailed; kMismatch saying what both sides were doing; the abort
   // signal's reason. Before throwing, the mesh has failed: all posted transfers are dropped, the
   // peers have been told why, and every later call throws the same error.
-  void wait(const Transfer& transfer, const Call& call, const Deadline& deadline);
+  void wait(const Transfer& transfer, const Call& call, const Deadline& deadline,
+            LongWait* longWait = nullptr);
 
   // Moves what can be moved without waiting (between other work, so that the wire stays busy).
   void poll();
