@@ -417,5 +417,42 @@ TEST_CASE("a forked child may neither use nor end its parent's group") {
   }
 }
 
+TEST_CASE("ranks that wait for each other on different links learn what the other is in") {
+  Group group(4, layouts()[2].environment, Millis(20000));
+  runRanks(4, [&](int rank) {
+    const Error error = errorOf([&] {
+      runOn(group[rank], [&](Collectives& c) {
+        std::vector<float> data(64);
+        if (rank % 2 == 0) {
+          c.allReduce(view(data), {});  // 2D: inside the node first
+        } else {
+          c.broadcast(view(data), 0);  // over all ranks
+        }
+      });
+    });
+    const std::string text = error.what();
+    expect(text.find("all_reduce") != std::string::npos, text);
+    expect(text.find("broadcast") != std::string::npos, text);
+    expect(text.find("Timed out") == std::string::npos, text);
+  });
+}
+
+TEST_CASE("the reason of a rank that fails before it has connected reaches everybody") {
+  for (const Layout& layout : layouts()) {
+    INFO(layout.name);
+    Group group(4, layout.environment, Millis(20000));
+    runRanks(4, [&](int rank) {
+      const Error error = errorOf([&] {
+        runOn(group[rank], [&](Collectives& c) {
+          if (rank == 3) throw Error(ErrorCode::kSystem, "the disk is on fire");
+          allReduceOnes(c);
+        });
+      });
+      expect(std::string(error.what()).find("the disk is on fire") != std::string::npos,
+             error.what());
+    });
+  }
+}
+
 }  // namespace
 }  // namespace taco
