@@ -21,9 +21,12 @@ namespace {
 // How long an orderly end waits for the peers' kernels to take what was sent.
 constexpr Millis kGoodbye{5000};
 
-// How long a rank that has lost another one looks in the store for the reason that it gave.
-constexpr Millis kReasonPatience{500};
+// How long a rank looks in the store for what the one it waited for has to say: when both ran into
+// their deadlines, and when the other has failed (which may itself be looking for the first time).
+constexpr Millis kTimeoutPatience{500};
+constexpr Millis kReasonPatience{1000};
 
+std::string timeoutKey(int rank) { return str("timeout/", rank); }
 std::string failureKey(int rank) { return str("failure/", rank); }
 
 enum LaneNumber : size_t { kOrderedLane = 0, kPointToPointLane = 1 };
@@ -121,17 +124,27 @@ void Communicator::State::onFailure(const Error& why) {
   pointToPoint->fail(why);
 }
 
-// A rank that fails tells those it is connected to. The others see only that it is gone; its reason
-// is in the store.
+// A rank that fails tells those it is connected to. The others see only that it is gone, or that it
+// does not answer because it waits itself; the reason is in the store.
 Error Communicator::State::withReason(const Error& why) const {
-  if (why.code() != ErrorCode::kPeerFailed || why.rank() < 0) return why;
+  if (why.rank() < 0) return why;
   try {
-    const std::string reason =
-        config.store->get(failureKey(why.rank()), Deadline::after(kReasonPatience));
-    return Error(ErrorCode::kPeerFailed, str("rank ", why.rank(), " failed: ", reason), why.rank());
+    if (why.code() == ErrorCode::kTimeout) {
+      config.store->set(timeoutKey(config.rank), why.what());
+      const std::string theirs =
+          config.store->get(timeoutKey(why.rank()), Deadline::after(kTimeoutPatience));
+      return Error(why.code(), str(why.what(), "; rank ", why.rank(), " says: ", theirs),
+                   why.rank());
+    }
+    if (why.code() == ErrorCode::kPeerFailed) {
+      const std::string reason =
+          config.store->get(failureKey(why.rank()), Deadline::after(kReasonPatience));
+      return Error(why.code(), str("rank ", why.rank(), " failed: ", reason), why.rank());
+    }
   } catch (const Error&) {
-    return why;  // it died without a word
+    // It went, or stands still, without a word.
   }
+  return why;
 }
 
 Communicator::Communicator(const CommunicatorConfig& config) {
