@@ -28,6 +28,10 @@ CANNOT_PASS = {
         "dist.monitored_barrier refuses every group whose backend is not named gloo, before a plugin is asked",
     "test_monitored_barrier_gloo_subgroup":
         "dist.monitored_barrier refuses every group whose backend is not named gloo, before a plugin is asked",
+    "test_monitored_barrier_failure_order":
+        "dist.monitored_barrier refuses every group whose backend is not named gloo, before a plugin is asked",
+    "test_monitored_barrier_wait_all_ranks":
+        "dist.monitored_barrier refuses every group whose backend is not named gloo, before a plugin is asked",
     "test_ddp_logging_data_cpu":
         "compares DDP's logged backend_name, which is the C++ BackendType: 'custom' for every plugin",
 }
