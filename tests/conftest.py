@@ -1,6 +1,7 @@
 """What every Python test shares: the pools of ranks, the large-test switch, and a torch that may be forked."""
 
 import contextlib
+import gc
 import os
 import sys
 
@@ -27,6 +28,11 @@ if ranks.IS_TACO:
         import torch_taco._group
 
         torch_taco._group.extension()
+
+# What is loaded by now stays: a rank that collects garbage would otherwise walk through all of torch, and copy
+# every page of it (0.5 s a rank).
+gc.collect()
+gc.freeze()
 
 
 def pytest_addoption(parser):

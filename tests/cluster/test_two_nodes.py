@@ -5,6 +5,7 @@ import importlib.util
 import json
 import pathlib
 import sys
+import tempfile
 
 import pytest
 
@@ -27,21 +28,19 @@ REASON = cluster.why_not()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces can be made")
 
 
-def train(env=None, per_node=2, steps=4, hostnames=None):
-    """The reports of all ranks, in order."""
+def train(choices=("unset",), per_node=2, steps=4, hostnames=None):
+    """choice of LIGHT_2D_ALLREDUCE -> the reports of all ranks, in order. One start serves all choices."""
     def torchrun(node):
         return [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--nproc-per-node={per_node}",
                 f"--node-rank={node.index}", "--master-addr=10.77.0.1", "--master-port=29500",
-                str(SCRIPT), ranks.BACKEND, str(steps)]
+                str(SCRIPT), ranks.BACKEND, str(steps), folder, *choices]
 
     # Inside a namespace there is no interface but its own: none of this test's names apply.
-    clean = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", **(env or {})}
-    with cluster.Cluster(2, hostnames=hostnames) as made:
-        outputs = made.run(torchrun, timeout=240, env=clean)
-    reports = [json.loads(line.split("REPORT ", 1)[1]) for output in outputs for line in output.splitlines()
-               if "REPORT " in line]
-    assert len(reports) == 2 * per_node, outputs
-    return sorted(reports, key=lambda report: report["rank"])
+    clean = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as folder, cluster.Cluster(2, hostnames=hostnames) as made:
+        made.run(torchrun, timeout=240, env=clean)
+        of_rank = [json.loads((pathlib.Path(folder) / str(rank)).read_text()) for rank in range(2 * per_node)]
+    return {choice: [reports[choice] for reports in of_rank] for choice in choices}
 
 
 def check_training(reports):
@@ -61,12 +60,17 @@ def payload_of_each_node(reports, per_node=2):
 needs_taco = pytest.mark.skipif(not ranks.IS_TACO, reason="tests taco's links: TEST_BACKEND is set")
 
 
+@pytest.fixture(scope="module")
+def trained():
+    return train(["unset", "1", "0"])
+
+
 @needs_taco
-@pytest.mark.parametrize("choice, factor", [(None, 1.0), ("1", 1.0), ("0", 2.0)], ids=["unset", "2d", "flat"])
-def test_bytes_between_the_nodes(choice, factor):
+@pytest.mark.parametrize("choice, factor", [("unset", 1.0), ("1", 1.0), ("0", 2.0)], ids=["unset", "2d", "flat"])
+def test_bytes_between_the_nodes(trained, choice, factor):
     """N = 2 nodes of g = 2 ranks, S bytes of gradients: 2D sends 2 (N-1)/N S = S from each node, the flat
     exchange 2 g (N-1)/N S = 2 S."""
-    reports = train({} if choice is None else {"LIGHT_2D_ALLREDUCE": choice})
+    reports = trained[choice]
     check_training(reports)
     size = reports[0]["gradient_bytes"] * reports[0]["steps"]
     for payload in payload_of_each_node(reports):
@@ -81,7 +85,7 @@ def test_bytes_between_the_nodes(choice, factor):
 @needs_taco
 def test_one_rank_a_node():
     """Nothing to gain from 2D: flat, S from each node."""
-    reports = train(per_node=1)
+    reports = train(per_node=1)["unset"]
     check_training(reports)
     size = reports[0]["gradient_bytes"] * reports[0]["steps"]
     for payload in payload_of_each_node(reports, per_node=1):
@@ -91,7 +95,7 @@ def test_one_rank_a_node():
 @needs_taco
 def test_one_host_name_twice():
     """Topology is proven, not read from names: two nodes with one host name and private /dev/shm are two."""
-    reports = train(hostnames={0: "same", 1: "same"}, steps=1)
+    reports = train(hostnames={0: "same", 1: "same"}, steps=1)["unset"]
     check_training(reports)
     assert {report["host"] for report in reports} == {"same"}
     assert len({report["plan"] for report in reports}) == 1
