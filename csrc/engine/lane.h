@@ -14,8 +14,9 @@ namespace taco {
 // asynchronous task, and sleeps while there is nothing to do.
 //
 // A ticket is finished, and its callbacks run, after the lane is free for the next task: a callback
-// may wait for a later operation of the same group (PowerSGD's hook does), which some other thread
-// must then run. So there are as many threads as callbacks that wait inside each other, plus one.
+// may wait for another ticket of the lane (one on a failed operation, for those queued behind it),
+// which some other thread must then finish. So there are as many threads as callbacks that wait
+// inside each other, plus one.
 class Lane {
  public:
   using Task = std::function<void()>;  // throws taco::Error to fail its ticket

@@ -81,6 +81,18 @@ struct PointToPoint::State {
     if (next < sleepsUntil) transport->wake();
   }
 
+  template <typename Kind>
+  TicketPtr post(const std::shared_ptr<State>& self, std::shared_ptr<Kind> operation,
+                 void (Messenger::*hand)(const std::shared_ptr<Kind>&)) {
+    const TicketPtr ticket = operation->ticket;
+    withMessenger([&] {
+      startThread(self);
+      (messenger.*hand)(operation);
+      shortenSleep();
+    });
+    return ticket;
+  }
+
   void run();
 
   const AbortSignal& abort;
@@ -152,13 +164,7 @@ TicketPtr PointToPoint::send(int peer, int64_t tag, const void* data, size_t byt
   operation->bytes = bytes;
   operation->deadline = deadline;
   operation->keepAlive = std::move(keepAlive);
-  const TicketPtr ticket = operation->ticket;
-  state_->withMessenger([&] {
-    state_->startThread(state_);
-    state_->messenger.send(operation);
-    state_->shortenSleep();
-  });
-  return ticket;
+  return state_->post(state_, std::move(operation), &Messenger::send);
 }
 
 TicketPtr PointToPoint::receive(int peer, int64_t tag, void* data, size_t bytes,
@@ -171,13 +177,7 @@ TicketPtr PointToPoint::receive(int peer, int64_t tag, void* data, size_t bytes,
   operation->bytes = bytes;
   operation->deadline = deadline;
   operation->keepAlive = std::move(keepAlive);
-  const TicketPtr ticket = operation->ticket;
-  state_->withMessenger([&] {
-    state_->startThread(state_);
-    state_->messenger.receive(operation);
-    state_->shortenSleep();
-  });
-  return ticket;
+  return state_->post(state_, std::move(operation), &Messenger::receive);
 }
 
 void PointToPoint::fail(const Error& why) {
