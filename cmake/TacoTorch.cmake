@@ -51,3 +51,7 @@ add_library(taco_torch INTERFACE)
 target_link_libraries(taco_torch INTERFACE taco_torch_cpu taco_c10)
 add_library(taco_torch_bindings INTERFACE)
 target_link_libraries(taco_torch_bindings INTERFACE taco_torch_python taco_torch)
+
+# torch's copy of pybind11 alone, for modules that must not link torch.
+add_library(taco_pybind11 INTERFACE)
+target_include_directories(taco_pybind11 SYSTEM INTERFACE "${torchRoot}/include")

@@ -11,6 +11,7 @@
 #include "csrc/communicator/communicator.h"
 #include "csrc/settings/settings.h"
 #include "torch_ext/errors.h"
+#include "torch_ext/mpi.h"
 #include "torch_ext/process_group_taco.h"
 #include "torch_ext/reduce_spec.h"
 #include "torch_ext/tensors.h"
@@ -106,6 +107,7 @@ PYBIND11_MODULE(_C, module) {
   taco::bindGroup(module);
   module.attr("__version__") = TACO_VERSION;
   module.attr("TORCH_VERSION") = TACO_TORCH_VERSION;
+  taco::bindMpi(module);
   module.def("settings_markdown", &taco::settingsMarkdown, "The text of docs/settings.md.");
   module.def("shutdown_all", &taco::ProcessGroupTaco::shutdownAll, py::arg("patience"),
              taco::WithoutGil());

@@ -35,16 +35,10 @@ void separateFromWhole(Staged& input, const Staged& output, int ranks, int ownSl
 struct GatherList {
   Staged input;
   std::vector<Staged> outputs;
-  bool even = true;
 
   void run(Collectives& collectives) const {
     input.load();
-    const std::vector<Buffer> buffers = buffersOf(outputs);
-    if (even) {
-      collectives.allGather(input.constBuffer(), buffers);
-    } else {
-      collectives.allGatherUneven(input.constBuffer(), buffers);
-    }
+    collectives.allGather(input.constBuffer(), buffersOf(outputs));
     store(outputs);
   }
 };
@@ -59,8 +53,6 @@ GatherList gatherList(const char* operation, const Tensors& outputs, const at::T
                str("it receives this rank's own input ", shapeOf(input)));
   GatherList list{Staged(operation, "the input", input, Access::kRead),
                   stageAll(operation, "an output", outputs, Access::kWrite)};
-  list.even = std::all_of(outputs.begin(), outputs.end(),
-                          [&](const at::Tensor& one) { return one.numel() == input.numel(); });
   separate(list.input, list.outputs, rank);
   return list;
 }

@@ -69,7 +69,7 @@ std::vector<at::Tensor> gatherRows(Collectives& collectives, const at::Tensor& o
     slots.push_back({all.back().data_ptr(), static_cast<size_t>(all.back().numel()),
                      dtypeOf(own)});
   }
-  collectives.allGatherUneven(
+  collectives.allGather(
       {own.const_data_ptr(), static_cast<size_t>(own.numel()), dtypeOf(own)}, slots);
   return all;
 }

@@ -1,18 +1,18 @@
 // c10d's store as the key-value store of the engine.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "csrc/base/format.h"
 #include "csrc/topology/key_value_store.h"
 #include "torch_ext/errors.h"
+#include "torch_ext/store_connections.h"
 
 namespace taco {
 
@@ -24,8 +24,10 @@ namespace taco {
 class StoreAdapter final : public KeyValueStore {
  public:
   StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, int rank)
-      : store_(ownConnection(store)), countKey_(str("groups made by rank ", rank)) {
-    prefix_ = str(countOfGroups(1), "/");
+      : connections_(StoreConnections::of(store)), store_(store) {
+    if (connections_) prefix_ = prefixOf(store);
+    countKey_ = str(prefix_, "groups made by rank ", rank);
+    prefix_ += str(countOfGroups(1), "/");
   }
 
   // The group was not made: a second try shall find the ranks that are still in their first.
@@ -33,15 +35,15 @@ class StoreAdapter final : public KeyValueStore {
 
   void set(const std::string& name, const std::string& value) override {
     const std::string key = prefix_ + name;
-    guarded("write", key, Deadline::never(), [&] { store_->set(key, value); });
+    guarded("write", key, Deadline::never(), [&](c10d::Store& store) { store.set(key, value); });
   }
 
   std::string get(const std::string& name, const Deadline& deadline) override {
     const std::string key = prefix_ + name;
     std::string value;
-    guarded("read", key, deadline, [&] {
-      store_->wait({key}, waitingTime(deadline));
-      value = store_->get_to_str(key);
+    guarded("read", key, deadline, [&](c10d::Store& store) {
+      store.wait({key}, waitingTime(deadline));
+      value = store.get_to_str(key);
     });
     return value;
   }
@@ -49,8 +51,8 @@ class StoreAdapter final : public KeyValueStore {
   std::optional<std::string> peek(const std::string& name) override {
     const std::string key = prefix_ + name;
     std::optional<std::string> value;
-    guarded("read", key, Deadline::never(), [&] {
-      if (store_->check({key})) value = store_->get_to_str(key);
+    guarded("read", key, Deadline::never(), [&](c10d::Store& store) {
+      if (store.check({key})) value = store.get_to_str(key);
     });
     return value;
   }
@@ -58,7 +60,8 @@ class StoreAdapter final : public KeyValueStore {
   int64_t add(const std::string& name, int64_t amount) override {
     const std::string key = prefix_ + name;
     int64_t sum = 0;
-    guarded("add to", key, Deadline::never(), [&] { sum = store_->add(key, amount); });
+    guarded("add to", key, Deadline::never(),
+            [&](c10d::Store& store) { sum = store.add(key, amount); });
     return sum;
   }
 
@@ -66,29 +69,8 @@ class StoreAdapter final : public KeyValueStore {
   int64_t countOfGroups(int64_t change) {
     int64_t count = 0;
     guarded("add to", countKey_, Deadline::never(),
-            [&] { count = store_->add(countKey_, change); });
+            [&](c10d::Store& store) { count = store.add(countKey_, change); });
     return count;
-  }
-
-  // A TCPStore has one connection, which a waiting get() keeps: with a connection of its own, a
-  // group never blocks those of other groups and of the user.
-  static c10::intrusive_ptr<c10d::Store> ownConnection(
-      const c10::intrusive_ptr<c10d::Store>& store) {
-    c10::intrusive_ptr<c10d::Store> innermost = store;
-    if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
-      innermost = prefixed->getUnderlyingNonPrefixStore();
-    }
-    if (dynamic_cast<c10d::TCPStore*>(innermost.get()) == nullptr) return store;
-    return translated("taco: connecting to the store", [&] {
-      try {
-        return store->clone();
-      } catch (...) {
-        throw Error(ErrorCode::kPeerFailed,
-                    str("the TCPStore that the group was given does not answer (does the process "
-                        "of rank 0 still live?): ",
-                        currentError().what()));
-      }
-    });
   }
 
   static Millis waitingTime(const Deadline& deadline) {
@@ -99,8 +81,10 @@ class StoreAdapter final : public KeyValueStore {
 
   template <typename Call>
   void guarded(const char* verb, const std::string& key, const Deadline& deadline, Call&& call) {
+    const auto connection = connections_ ? connections_->borrow() : store_;
     try {
-      call();
+      call(*connection);
+      if (connections_) connections_->giveBack(connection);
     } catch (...) {
       const std::string why = currentError().what();
       if (deadline.expired()) {
@@ -116,9 +100,10 @@ class StoreAdapter final : public KeyValueStore {
     }
   }
 
+  const std::shared_ptr<StoreConnections> connections_;  // null: `store_` is used itself
   const c10::intrusive_ptr<c10d::Store> store_;
-  const std::string countKey_;
-  std::string prefix_;
+  std::string countKey_;
+  std::string prefix_;  // of every key
 };
 
 }  // namespace taco

@@ -36,9 +36,8 @@ class Collectives {
   virtual void allReduce(Buffer buffer, const ReduceSpec& spec) = 0;      // in place, count equal
   // `out` is written on the root only, and may be `in` there; other ranks' memory stays as it is.
   virtual void reduce(ConstBuffer in, Buffer out, const ReduceSpec& spec, int root) = 0;
-  virtual void allGather(ConstBuffer in, std::span<const Buffer> outs) = 0;   // outs: P, all same count
-  // Sizes may differ between ranks; every rank knows all of them.
-  virtual void allGatherUneven(ConstBuffer in, std::span<const Buffer> outs) = 0;
+  // outs: P; their sizes may differ, every rank knows all of them.
+  virtual void allGather(ConstBuffer in, std::span<const Buffer> outs) = 0;
   virtual void gather(ConstBuffer in, std::span<const Buffer> outs, int root) = 0;   // outs: P on the root, else empty
   virtual void scatter(std::span<const ConstBuffer> ins, Buffer out, int root) = 0;  // ins: P on the root, else empty
   virtual void reduceScatter(std::span<const ConstBuffer> ins, Buffer out, const ReduceSpec& spec) = 0;

@@ -7,13 +7,13 @@
 
 #include "csrc/base/format.h"
 #include "csrc/base/log.h"
+#include "csrc/communicator/endpoint.h"
 #include "csrc/communicator/group_collectives.h"
 #include "csrc/communicator/links.h"
+#include "csrc/communicator/status_board.h"
 #include "csrc/engine/lane.h"
 #include "csrc/p2p/point_to_point.h"
 #include "csrc/topology/topology.h"
-#include "csrc/transport/tcp_listener.h"
-#include "csrc/transport/tcp_transport.h"
 
 namespace taco {
 namespace {
@@ -21,20 +21,7 @@ namespace {
 // How long an orderly end waits for the peers' kernels to take what was sent.
 constexpr Millis kGoodbye{5000};
 
-// How long a rank looks in the store for what the one it waited for has to say: when both ran into
-// their deadlines, and when the other has failed (which may itself be looking for the first time).
-constexpr Millis kTimeoutPatience{500};
-constexpr Millis kReasonPatience{1000};
-
-std::string timeoutKey(int rank) { return str("timeout/", rank); }
-std::string failureKey(int rank) { return str("failure/", rank); }
-
 enum LaneNumber : size_t { kOrderedLane = 0, kPointToPointLane = 1 };
-
-std::string variable(const std::map<std::string, std::string>& environment, const char* name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? "" : found->second;
-}
 
 }  // namespace
 
@@ -43,12 +30,11 @@ struct Communicator::State {
 
   void checkProcess(const char* what) const;
   void onFailure(const Error& why);
-  Error withReason(const Error& why) const;
-  std::unique_ptr<Transport> transport(LaneNumber number,
-                                       std::unique_ptr<TcpListener> listener) const;
+  std::unique_ptr<Transport> connect(LaneNumber number, Endpoint& endpoint) const;
 
   CommunicatorConfig config;
   Settings settings;
+  StatusBoard board;  // of the task that runs in the lane, and of whoever fails
   AbortSignal failure;
   Topology topology;
   std::unique_ptr<Links> links;
@@ -61,28 +47,23 @@ struct Communicator::State {
   pid_t creatorPid = ::getpid();
 };
 
-std::unique_ptr<Transport> Communicator::State::transport(
-    LaneNumber number, std::unique_ptr<TcpListener> listener) const {
-  TcpConfig parts;
-  parts.rank = config.rank;
-  parts.size = config.size;
-  parts.channel = str(config.groupName, "/", static_cast<size_t>(number));
-  for (size_t i = 0; i < parts.secret.size() && i < topology.secret.size(); ++i) {
-    parts.secret[i] = static_cast<uint8_t>(topology.secret[i]);
-  }
-  parts.addresses = topology.addresses[number];
-  return std::make_unique<TcpTransport>(std::move(parts), std::move(listener));
+std::unique_ptr<Transport> Communicator::State::connect(LaneNumber number,
+                                                        Endpoint& endpoint) const {
+  return endpoint.connect({config.rank, config.size,
+                           str(config.groupName, "/", static_cast<size_t>(number)),
+                           topology.secret, topology.addresses[number]});
 }
 
 Communicator::State::State(const CommunicatorConfig& theConfig)
-    : config(theConfig), settings(readSettings(config.environment)) {
+    : config(theConfig),
+      settings(readSettings(config.environment)),
+      board(*config.store, config.rank) {
   setLogLevel(settings.logLevel);
   timeoutMs = config.timeout.count();
   const Deadline deadline = Deadline::after(config.timeout);
 
-  const std::string master = variable(config.environment, "MASTER_ADDR");
-  auto ordered = std::make_unique<TcpListener>(settings.socketInterface, master);
-  auto unordered = std::make_unique<TcpListener>(settings.socketInterface, master);
+  const auto ordered = Endpoint::open(settings, config.environment, deadline);
+  const auto unordered = Endpoint::open(settings, config.environment, deadline);
   topology = meet({config.rank, config.size, {ordered->address(), unordered->address()}},
                   *config.store, settings, config.environment, deadline);
 
@@ -93,10 +74,10 @@ Communicator::State::State(const CommunicatorConfig& theConfig)
   parts.store = config.store.get();
   parts.abort = &failure;
   parts.mesh =
-      std::make_shared<Mesh>(transport(kOrderedLane, std::move(ordered)), failure);
+      std::make_shared<Mesh>(connect(kOrderedLane, *ordered), failure);
   links = std::make_unique<Links>(parts, deadline);
   pointToPoint = std::make_unique<PointToPoint>(
-      transport(kPointToPointLane, std::move(unordered)), failure, config.groupName);
+      connect(kPointToPointLane, *unordered), failure, config.groupName);
   lane.setErrorHandler([this](const Error& why) { onFailure(why); });
 }
 
@@ -115,36 +96,9 @@ void Communicator::State::onFailure(const Error& why) {
   if (!failure.raise(why)) return;
   log(LogLevel::kInfo, str("group '", config.groupName, "' failed on rank ", config.rank, ": ",
                            why.what()));
-  try {
-    config.store->set(failureKey(config.rank), why.what());
-  } catch (const Error&) {
-    // The store went with the rank that served it: the links tell whom they reach.
-  }
+  board.showFailure(why);
   links->fail(why);
   pointToPoint->fail(why);
-}
-
-// A rank that fails tells those it is connected to. The others see only that it is gone, or that it
-// does not answer because it waits itself; the reason is in the store.
-Error Communicator::State::withReason(const Error& why) const {
-  if (why.rank() < 0) return why;
-  try {
-    if (why.code() == ErrorCode::kTimeout) {
-      config.store->set(timeoutKey(config.rank), why.what());
-      const std::string theirs =
-          config.store->get(timeoutKey(why.rank()), Deadline::after(kTimeoutPatience));
-      return Error(why.code(), str(why.what(), "; rank ", why.rank(), " says: ", theirs),
-                   why.rank());
-    }
-    if (why.code() == ErrorCode::kPeerFailed) {
-      const std::string reason =
-          config.store->get(failureKey(why.rank()), Deadline::after(kReasonPatience));
-      return Error(why.code(), str("rank ", why.rank(), " failed: ", reason), why.rank());
-    }
-  } catch (const Error&) {
-    // It went, or stands still, without a word.
-  }
-  return why;
 }
 
 Communicator::Communicator(const CommunicatorConfig& config) {
@@ -186,12 +140,12 @@ TicketPtr Communicator::submit(Mode mode, Millis timeout,
   const Millis budget = timeout.count() > 0 ? timeout : this->timeout();
   auto task = [&state, budget, body = std::move(body)] {
     state.failure.throwIfRaised();
-    GroupCollectives collectives(*state.links, state.topology.grid, state.settings,
-                                 *state.config.store, state.sequence, Deadline::after(budget));
+    GroupCollectives collectives(*state.links, state.topology.grid, state.settings, state.board,
+                                 state.sequence, Deadline::after(budget));
     try {
       body(collectives);
     } catch (const Error& error) {
-      const Error why = state.withReason(error);
+      const Error why = state.board.withReason(error);
       state.onFailure(why);
       throw why;
     }

@@ -42,6 +42,12 @@ LogLevel parseLogLevel(const std::string& text) {
   throw Bad{};
 }
 
+TransportKind parseTransport(const std::string& text) {
+  if (text == "tcp") return TransportKind::kTcp;
+  if (text == "mpi") return TransportKind::kMpi;
+  throw Bad{};
+}
+
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
       {"LIGHT_2D_ALLREDUCE", "0 or 1", "chosen by size and grid",
@@ -75,10 +81,44 @@ const std::vector<Row>& table() {
        "The network interface for connections between nodes. GLOO_SOCKET_IFNAME is honoured if "
        "this is unset and it names one interface. May differ between ranks.",
        false, [](const std::string& v, Settings& s) { s.socketInterface = v; }},
+      {"TACO_TRANSPORT", "tcp or mpi", "tcp",
+       "What carries the traffic between ranks that shared memory does not: sockets, or the MPI "
+       "that started the processes (mpirun). With TACO_SHM=0 that is all traffic.",
+       true, [](const std::string& v, Settings& s) { s.transport = parseTransport(v); }},
+      {"TACO_MPI_LIBRARY", "the path of a libmpi", "the one of the mpirun that started the process",
+       "The MPI library that is opened for TACO_TRANSPORT=mpi and for a rendezvous without "
+       "MASTER_ADDR under mpirun. May differ between ranks.",
+       false, [](const std::string& v, Settings& s) { s.mpiLibrary = v; }},
       {"TACO_LOG", "error, warn, info or debug", "warn",
        "How much is written to stderr. info prints once per group: the grid, the links and why. May "
        "differ between ranks.",
        false, [](const std::string& v, Settings& s) { s.logLevel = parseLogLevel(v); }},
+      // Read by the launch helper (launch/), before there is a group.
+      {"TACO_LAUNCHER", "the name of a row of the table in docs/launching.md",
+       "the first that matches",
+       "Which launcher's variables count where several launchers have left theirs. May differ "
+       "between ranks.",
+       false, [](const std::string&, Settings&) {}},
+      {"TACO_RANK", "a whole number from 0", "what the launcher says",
+       "The rank of this process, for a launcher of one's own; together with TACO_WORLD_SIZE. "
+       "Differs between ranks.",
+       false,
+       [](const std::string& v, Settings&) { parseUnsigned(v, 0, INT32_MAX); }},
+      {"TACO_WORLD_SIZE", "a whole number from 1", "what the launcher says",
+       "How many processes the job has; together with TACO_RANK.", false,
+       [](const std::string& v, Settings&) { parseUnsigned(v, 1, INT32_MAX); }},
+      {"TACO_LOCAL_RANK", "a whole number from 0", "unset",
+       "The index of this process on its host, with TACO_RANK: which GPU it takes. Differs between "
+       "ranks.",
+       false,
+       [](const std::string& v, Settings&) { parseUnsigned(v, 0, INT32_MAX); }},
+      {"TACO_LOCAL_WORLD_SIZE", "a whole number from 1", "unset",
+       "How many processes this host has, with TACO_RANK. May differ between ranks.", false,
+       [](const std::string& v, Settings&) { parseUnsigned(v, 1, INT32_MAX); }},
+      {"TACO_ROLE", "chief, worker or ps", "set by `taco run`",
+       "What the script is in a TF_CONFIG cluster. `taco run` sets it for the script; the backend "
+       "does not read it. May differ between ranks.",
+       false, [](const std::string&, Settings&) {}},
   };
   return rows;
 }

@@ -10,6 +10,8 @@
 
 namespace taco {
 
+enum class TransportKind { kTcp, kMpi };
+
 // Every environment variable that TACO reads, parsed. Read once when a group is made and passed
 // down; nothing else in csrc/ looks at the environment. The table behind it (settings.cc) also
 // prints docs/settings.md.
@@ -20,6 +22,8 @@ struct Settings {
   bool useShm = true;                          // TACO_SHM
   std::string nodeId;                          // TACO_NODE_ID
   std::string socketInterface;                 // TACO_SOCKET_IFNAME, GLOO_SOCKET_IFNAME
+  TransportKind transport = TransportKind::kTcp;  // TACO_TRANSPORT
+  std::string mpiLibrary;                      // TACO_MPI_LIBRARY
   LogLevel logLevel = LogLevel::kWarn;         // TACO_LOG
 };
 

@@ -153,3 +153,33 @@ def test_mesh_makes_the_default_group():
 def test_listed():
     assert dist.is_backend_available("taco")
     assert "taco" in dist.Backend.backend_list
+
+
+def connections_to_the_store():
+    """Sockets of this process that are connected to MASTER_PORT."""
+    port = f"{int(os.environ['MASTER_PORT']):04X}"
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in open(table).read().splitlines()[1:]:
+            fields = line.split()
+            if fields[2].endswith(":" + port) and fields[3] == "01":
+                inodes.add(fields[9])
+    links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+             if os.path.islink(f"/proc/self/fd/{fd}")]
+    return sum(1 for link in links if link.removeprefix("socket:[").removesuffix("]") in inodes)
+
+
+def many_groups(rank, world):
+    """Each connection makes torch ask for the name of the server's address: 5 s where no name server answers."""
+    before = connections_to_the_store()
+    made = [dist.new_group() for _ in range(6)]
+    for group in made:
+        operations.OPERATIONS["all_reduce"].run(operations.Case(rank, world, (5,), group=group))
+    assert connections_to_the_store() <= before, "groups keep connections to the store"
+    for group in made:
+        dist.destroy_process_group(group)
+
+
+@needs_taco
+def test_groups_share_connections_to_the_store():
+    ranks.run(many_groups, 3)

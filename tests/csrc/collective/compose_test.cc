@@ -60,7 +60,7 @@ TEST_CASE("gather and scatter: every root, even and uneven") {
   }
 }
 
-TEST_CASE("reduce: every root, in place and not; nothing is written but the root's output") {
+TEST_CASE("reduce: every root, in place and not, nothing is written but the root's output") {
   for (int ranks = 1; ranks <= 5; ++ranks) {
     for (const LinkKind kind : kAllLinks) {
       for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt64}) {

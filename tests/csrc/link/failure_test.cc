@@ -217,7 +217,7 @@ TEST_CASE("the abort signal ends a wait, and reaches the other ranks") {
   }
 }
 
-TEST_CASE("who has done its part may leave; who has not is missed at once") {
+TEST_CASE("who has done its part may leave, who has not is missed at once") {
   for (const LinkKind kind : {LinkKind::kShmSpin, LinkKind::kShmYield, LinkKind::kShmSmall}) {
     for (int round = 0; round < 20; ++round) {
       LinkGroup links(kind, 3);

@@ -289,7 +289,7 @@ TEST_CASE("after a deadline in the middle of a message its memory is left alone"
   if (inTheMiddle == 0) WARN("no transfer was cut in the middle");
 }
 
-TEST_CASE("credits bound what a receiver buffers; nothing is lost or stuck") {
+TEST_CASE("credits bound what a receiver buffers, nothing is lost or stuck") {
   Group group(2);
   constexpr int kCount = 400;
   const auto data = pattern(64 << 10, 1);  // 25 MiB in all

@@ -16,7 +16,15 @@ const char* const kNames[] = {"LIGHT_2D_ALLREDUCE",
                               "TACO_SHM",
                               "TACO_NODE_ID",
                               "TACO_SOCKET_IFNAME",
-                              "TACO_LOG"};
+                              "TACO_TRANSPORT",
+                              "TACO_MPI_LIBRARY",
+                              "TACO_LOG",
+                              "TACO_LAUNCHER",
+                              "TACO_RANK",
+                              "TACO_WORLD_SIZE",
+                              "TACO_LOCAL_RANK",
+                              "TACO_LOCAL_WORLD_SIZE",
+                              "TACO_ROLE"};
 
 Settings with(const std::string& name, const std::string& value) {
   return readSettings({{name, value}, {"PATH", "/bin"}, {"TACOMA", "a city"}, {"LIGHTS", "on"}});
@@ -48,6 +56,9 @@ TEST_CASE("valid values") {
   CHECK(with("TACO_SHM", "1").useShm);
   CHECK(with("TACO_NODE_ID", "any, text=^").nodeId == "any, text=^");
   CHECK(with("TACO_SOCKET_IFNAME", "eth0").socketInterface == "eth0");
+  CHECK(with("TACO_TRANSPORT", "tcp").transport == TransportKind::kTcp);
+  CHECK(with("TACO_TRANSPORT", "mpi").transport == TransportKind::kMpi);
+  CHECK(with("TACO_MPI_LIBRARY", "/x/libmpi.so").mpiLibrary == "/x/libmpi.so");
   CHECK(with("TACO_LOG", "error").logLevel == LogLevel::kError);
   CHECK(with("TACO_LOG", "warn").logLevel == LogLevel::kWarn);
   CHECK(with("TACO_LOG", "info").logLevel == LogLevel::kInfo);
@@ -71,7 +82,12 @@ TEST_CASE("malformed values are errors that name the variable, its value and wha
        {"-1", "1G", "1e9", "18446744073709551616", "0x400"},
        "a whole number of bytes"},
       {"TACO_SHM", {"on", "2", "-0", "\n1"}, "0 or 1"},
+      {"TACO_TRANSPORT", {"MPI", "udp", " tcp"}, "tcp or mpi"},
       {"TACO_LOG", {"INFO", "trace", "2", "warn "}, "error, warn, info or debug"},
+      {"TACO_RANK", {"-1", "one", "2147483648"}, "a whole number from 0"},
+      {"TACO_WORLD_SIZE", {"0", "1 "}, "a whole number from 1"},
+      {"TACO_LOCAL_RANK", {"-1", "0x1"}, "a whole number from 0"},
+      {"TACO_LOCAL_WORLD_SIZE", {"0", "1.5"}, "a whole number from 1"},
   };
   for (const Bad& bad : all) {
     for (const char* const value : bad.values) {
@@ -111,7 +127,7 @@ TEST_CASE("gloo's interface counts where ours is unset and it is one name") {
   }
 }
 
-TEST_CASE("what must agree: four of them as they stand, unset as empty") {
+TEST_CASE("what must agree, as it stands, unset as empty") {
   const auto values = mustAgree({{"LIGHT_INTRA_SIZE", "2"},
                                  {"TACO_NODE_ID", "a"},
                                  {"TACO_LOG", "info"},
@@ -120,7 +136,8 @@ TEST_CASE("what must agree: four of them as they stand, unset as empty") {
   const std::map<std::string, std::string> expected = {{"LIGHT_2D_ALLREDUCE", ""},
                                                        {"LIGHT_INTRA_SIZE", "2"},
                                                        {"LIGHT_HIERARCHICAL_THRESHOLD", ""},
-                                                       {"TACO_SHM", ""}};
+                                                       {"TACO_SHM", ""},
+                                                       {"TACO_TRANSPORT", ""}};
   CHECK(values == expected);
 }
 

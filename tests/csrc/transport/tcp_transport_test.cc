@@ -198,7 +198,7 @@ TEST_CASE("a rank that was taken for a stranger connects anew") {
   CHECK(pair.recorders[0].losses.empty());
 }
 
-TEST_CASE("a refused frame waits; what the peer says meanwhile is heard") {
+TEST_CASE("a refused frame waits, what the peer says meanwhile is heard") {
   Pair pair;
   pair.recorders[1].open = false;
   char data[1000] = {};
