@@ -1,8 +1,10 @@
 """TACO: a communication backend for torch.distributed.
 
-`dist.init_process_group(backend="taco")` works without importing this package. What it adds are
-functions that torch.distributed has no place for.
+`dist.init_process_group(backend="taco")` and `init_method="taco://"` work without importing this
+package. What it adds are functions that torch.distributed has no place for.
 """
+
+import importlib
 
 import torch_taco_autoload as _autoload
 from torch_taco._build_info import VERSION as __version__
@@ -14,6 +16,7 @@ from torch_taco._group import (
     settings_markdown,
     traffic,
 )
+from torch_taco._init import init
 
 _autoload.register()
 if _autoload._error is not None:
@@ -23,6 +26,8 @@ if _autoload._error is not None:
 
 
 def __getattr__(name: str):
+    if name in ("launch", "ray"):  # modules that few scripts need; ray needs Ray
+        return importlib.import_module(f"torch_taco.{name}")
     # Loads the shared library, so only when asked for.
     if name == "Options":
         from torch_taco._group import extension
@@ -37,6 +42,8 @@ __all__ = [
     "__version__",
     "describe",
     "explain",
+    "init",
+    "launch",
     "monitored_barrier",
     "settings_markdown",
     "traffic",

@@ -2,12 +2,15 @@
 
 import atexit
 import functools
+import os
 import warnings
 from datetime import timedelta
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
+
+from torch_taco import _session
 
 # How long the interpreter's exit waits for operations that nobody waited for.
 _PATIENCE_AT_EXIT = timedelta(seconds=30)
@@ -44,6 +47,7 @@ def extension():
 def create(dist_options, backend_options):
     """Makes one rank's part of a group; called by torch.distributed."""
     group_class = extension().ProcessGroupTaco
+    _refuse_nodes(dist_options)
     options = backend_options
     if options is None:
         options = group_class.Options()
@@ -55,9 +59,42 @@ def create(dist_options, backend_options):
     options._timeout = dist_options.timeout
     options.group_name = dist_options.group_id
     options.global_ranks_in_group = list(dist_options.global_ranks_in_group)
+    store = dist_options.store
+    if _session.is_needed():
+        store = _session.agree(
+            store, dist_options.group_rank, dist_options.group_size, dist_options.timeout
+        )
     return group_class(
-        dist_options.store, dist_options.group_rank, dist_options.group_size, options
+        store, dist_options.group_rank, dist_options.group_size, options
     )
+
+
+def _refuse_nodes(dist_options):
+    """ValueError where env:// has taken a node of several processes for a process.
+
+    Some platforms count nodes in RANK and WORLD_SIZE. A script that was started there without a launcher would
+    train with one process a node, and nobody would notice. What decides is the group's own rank and size: they are the
+    node's, and the store is the one that MASTER_PORT names.
+    """
+    variables = os.environ
+    if "LOCAL_RANK" in variables or not (variables.get("RANK") and variables.get("WORLD_SIZE")):
+        return
+    rank, size = str(dist_options.group_rank), str(dist_options.group_size)
+    if (rank, size) != (variables["RANK"], variables["WORLD_SIZE"]):
+        return
+    store = dist_options.store
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    if not isinstance(store, dist.TCPStore) or str(store.port) != variables.get("MASTER_PORT"):
+        return
+    from torch_taco import _launch
+
+    try:
+        launch = _launch.read(dict(variables))
+    except _launch.LaunchError:
+        return  # nothing certain is known
+    if launch.level == "node":
+        launch.as_process()
 
 
 def _backend_of(group):

@@ -7,6 +7,7 @@ import sys
 # subcommand -> what it does; the module of the same name runs it.
 _COMMANDS = {
     "bench": "measure collectives: taco beside gloo in the same run",
+    "run": "start a script on this node, as the launch environment says",
     "settings": "print every environment variable that TACO reads",
     "version": "print the version and the torch it was built for",
 }

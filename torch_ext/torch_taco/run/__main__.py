@@ -1,0 +1,5 @@
+import sys
+
+from torch_taco.run import main
+
+sys.exit(main())
