@@ -42,7 +42,10 @@ void collectInodes(const std::string& table, int port, std::set<std::string>& li
   }
 }
 
+// This process itself only if nobody else has one: what it has then is a copy from a fork.
 std::string processOf(const std::set<std::string>& inodes, const LaunchSeams& seams) {
+  const std::string self = seams.readLink(seams.procRoot + "/self").value_or("");
+  std::string own;
   for (const std::string& process : seams.listDirectory(seams.procRoot)) {
     if (process.find_first_not_of("0123456789") != std::string::npos) continue;
     const std::string folder = seams.procRoot + "/" + process;
@@ -51,11 +54,13 @@ std::string processOf(const std::set<std::string>& inodes, const LaunchSeams& se
       if (!target || target->compare(0, 8, "socket:[") != 0) continue;
       if (inodes.count(target->substr(8, target->size() - 9)) == 0) continue;
       const auto command = seams.readFile(folder + "/comm");
-      return command ? str("process ", process, " (", trimmed(*command), ")")
-                     : str("process ", process);
+      const std::string found = command ? str("process ", process, " (", trimmed(*command), ")")
+                                        : str("process ", process);
+      if (process != self) return found;
+      own = found;
     }
   }
-  return "";
+  return own;
 }
 
 }  // namespace

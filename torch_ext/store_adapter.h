@@ -75,7 +75,7 @@ class StoreAdapter final : public KeyValueStore {
 
   static Millis waitingTime(const Deadline& deadline) {
     const auto left =
-        std::chrono::duration_cast<Millis>(deadline.remaining(std::chrono::hours(24)));
+        std::chrono::ceil<Millis>(deadline.remaining(std::chrono::hours(24)));
     return std::max(left, Millis(1));  // 0 would mean the store's own default
   }
 
@@ -88,10 +88,12 @@ class StoreAdapter final : public KeyValueStore {
     } catch (...) {
       const std::string why = currentError().what();
       if (deadline.expired()) {
+        if (connections_) connections_->giveBack(connection);  // a wait that timed out is over
         throw Error(ErrorCode::kTimeout,
                     str("nobody wrote the key '", key, "' to the store within ",
                         deadline.budget().count(), " ms"));
       }
+      if (connections_) connections_->giveUp();
       throw Error(ErrorCode::kPeerFailed,
                   str("could not ", verb, " the key '", key,
                       "' in the store that the group was given (does the process that serves it, "

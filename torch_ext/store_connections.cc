@@ -69,6 +69,7 @@ StoreConnections::StoreConnections(c10::intrusive_ptr<c10d::Store> origin)
 c10::intrusive_ptr<c10d::Store> StoreConnections::borrow() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (lost_) throw Error(ErrorCode::kPeerFailed, "the connection to the store broke before");
     if (!idle_.empty() && creator_ == ::getpid()) {
       auto connection = std::move(idle_.back());
       idle_.pop_back();
@@ -83,6 +84,11 @@ c10::intrusive_ptr<c10d::Store> StoreConnections::borrow() {
                     "rank 0 still live?): ",
                     currentError().what()));
   }
+}
+
+void StoreConnections::giveUp() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  lost_ = true;
 }
 
 void StoreConnections::giveBack(c10::intrusive_ptr<c10d::Store> connection) {

@@ -25,16 +25,19 @@ class StoreConnections {
   explicit StoreConnections(c10::intrusive_ptr<c10d::Store> origin);
   StoreConnections(const StoreConnections&) = delete;
 
-  // A connection that nobody uses. Throws Error(kPeerFailed) if the server does not answer.
+  // A connection that nobody uses. Throws Error(kPeerFailed) if the server does not answer, at once
+  // after giveUp().
   c10::intrusive_ptr<c10d::Store> borrow();
-  // One on which a call has failed is not given back: nobody knows what is still under way on it.
   void giveBack(c10::intrusive_ptr<c10d::Store> connection);
+  // A connection broke: the server has gone, and to connect anew would only wait for it.
+  void giveUp();
 
  private:
   const c10::intrusive_ptr<c10d::Store> origin_;  // lives, so that its address stays its own
   const pid_t creator_;
   std::mutex mutex_;
   std::vector<c10::intrusive_ptr<c10d::Store>> idle_;  // guarded by mutex_
+  bool lost_ = false;                                  // guarded by mutex_
 };
 
 // What the prefix stores around the innermost store put before a key.

@@ -49,6 +49,16 @@ TEST_CASE("who only has a connection from the port is named where nobody listens
   CHECK(portOwner(29500, seamsOf(files)) == "process 43 (curl)");
 }
 
+TEST_CASE("a copy of the socket that this process has from a fork does not count") {
+  Files files = kProc;
+  files["/proc/self"] = "40";
+  files["/proc/40/fd/5"] = "socket:[222]";
+  files["/proc/40/comm"] = "python3\n";
+  CHECK(portOwner(29500, seamsOf(files)) == "process 42 (python3)");
+  files.erase("/proc/42/fd/9");
+  CHECK(portOwner(29500, seamsOf(files)) == "process 40 (python3)");
+}
+
 TEST_CASE("a process that /proc does not show: the port alone") {
   Files files = kProc;
   files.erase("/proc/42/fd/9");

@@ -81,7 +81,8 @@ def test_srun(cluster):
     out, errors = launching.run(["srun", "-n", 4, sys.executable, launching.TRAIN, "--steps", launching.STEPS],
                                 SLURM_CONF=cluster)
     launching.check_training(out, 4)
-    assert "taco:" not in errors, errors
+    said = [line for line in errors.splitlines() if "taco:" in line and "waiting for the master" not in line]
+    assert not said, errors  # a slow start is no mistake
 
 
 def test_taco_run_in_a_task(cluster, tmp_path):
