@@ -44,10 +44,11 @@ ProcessGroupTaco::ProcessGroupTaco(const c10::intrusive_ptr<c10d::Store>& store,
     : Backend(rank, size), options_(std::move(options)), ownerProcess_(::getpid()) {
   init();
   const std::string what = str("taco: making the group '", groupName(*options_), "'");
+  CommunicatorConfig config;
+  config.deadline = Deadline::after(options_->timeout);  // to connect to the store may take a while
   const auto adapter =
       translated(what, [&] { return std::make_shared<StoreAdapter>(store, rank); });
   store_ = adapter;
-  CommunicatorConfig config;
   config.rank = rank;
   config.size = size;
   config.store = store_;

@@ -60,7 +60,7 @@ Communicator::State::State(const CommunicatorConfig& theConfig)
       board(*config.store, config.rank) {
   setLogLevel(settings.logLevel);
   timeoutMs = config.timeout.count();
-  const Deadline deadline = Deadline::after(config.timeout);
+  const Deadline deadline = config.deadline.value_or(Deadline::after(config.timeout));
 
   const auto ordered = Endpoint::open(settings, config.environment, deadline);
   const auto unordered = Endpoint::open(settings, config.environment, deadline);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "csrc/base/abort.h"
@@ -20,6 +22,7 @@ struct CommunicatorConfig {
   std::shared_ptr<KeyValueStore> store;  // a name space of this group's own
   std::map<std::string, std::string> environment;  // see processEnvironment()
   Millis timeout{30 * 60 * 1000};        // of construction, and of operations without their own
+  std::optional<Deadline> deadline;      // of construction, if its time began earlier
   std::string groupName = "default";     // for messages
 };
 

@@ -1,4 +1,4 @@
-#include "torch_ext/store_connections.h"
+#include "torch_ext/store_connection.h"
 
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ struct OpenPrefix : c10d::PrefixStore {
 
 struct Registry {
   std::mutex mutex;
-  std::map<const c10d::Store*, std::weak_ptr<StoreConnections>> byOrigin;
+  std::map<const c10d::Store*, std::weak_ptr<StoreConnection>> byOrigin;
   pid_t process = ::getpid();
 };
 
@@ -42,7 +42,7 @@ std::string prefixOf(const c10::intrusive_ptr<c10d::Store>& store) {
   return prefix;
 }
 
-std::shared_ptr<StoreConnections> StoreConnections::of(
+std::shared_ptr<StoreConnection> StoreConnection::of(
     const c10::intrusive_ptr<c10d::Store>& store) {
   c10::intrusive_ptr<c10d::Store> origin = store;
   if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
@@ -55,46 +55,30 @@ std::shared_ptr<StoreConnections> StoreConnections::of(
   if (all.process != ::getpid()) all.byOrigin.clear();  // a parent's, before a fork
   all.process = ::getpid();
   std::erase_if(all.byOrigin, [](const auto& one) { return one.second.expired(); });
-  std::shared_ptr<StoreConnections> found = all.byOrigin[origin.get()].lock();
+  std::shared_ptr<StoreConnection> found = all.byOrigin[origin.get()].lock();
   if (!found) {
-    found = std::make_shared<StoreConnections>(origin);
+    found = std::make_shared<StoreConnection>(origin);
     all.byOrigin[origin.get()] = found;
   }
   return found;
 }
 
-StoreConnections::StoreConnections(c10::intrusive_ptr<c10d::Store> origin)
+StoreConnection::StoreConnection(c10::intrusive_ptr<c10d::Store> origin)
     : origin_(std::move(origin)), creator_(::getpid()) {}
 
-c10::intrusive_ptr<c10d::Store> StoreConnections::borrow() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (lost_) throw Error(ErrorCode::kPeerFailed, "the connection to the store broke before");
-    if (!idle_.empty() && creator_ == ::getpid()) {
-      auto connection = std::move(idle_.back());
-      idle_.pop_back();
-      return connection;
-    }
+void StoreConnection::ask(const Call& call) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (lost_) throw Error(ErrorCode::kPeerFailed, "the connection to the store broke before");
+  if (creator_ != ::getpid()) {
+    throw Error(ErrorCode::kAborted, "this process was forked after the group was made");
   }
   try {
-    return origin_->clone();
+    if (!connection_) connection_ = origin_->clone();
+    call(*connection_);
   } catch (...) {
-    throw Error(ErrorCode::kPeerFailed,
-                str("the TCPStore that the group was given does not answer (does the process of "
-                    "rank 0 still live?): ",
-                    currentError().what()));
+    lost_ = true;
+    throw;
   }
-}
-
-void StoreConnections::giveUp() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  lost_ = true;
-}
-
-void StoreConnections::giveBack(c10::intrusive_ptr<c10d::Store> connection) {
-  if (creator_ != ::getpid()) return;
-  std::lock_guard<std::mutex> lock(mutex_);
-  idle_.push_back(std::move(connection));
 }
 
 }  // namespace taco
