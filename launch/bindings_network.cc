@@ -63,12 +63,17 @@ void bindNetwork(py::module_& module) {
          const std::string& origin) {
         const std::string name = bytesOf(host);
         const Progress line = progressTo(progress);
-        const py::gil_scoped_release unlocked;
-        waitForListener(name, port, millisOf(deadline), origin, line, interruptibleNetwork());
+        std::string address;
+        {
+          const py::gil_scoped_release unlocked;
+          address =
+              waitForListener(name, port, millisOf(deadline), origin, line, interruptibleNetwork());
+        }
+        return textOf(address);
       },
       py::arg("host"), py::arg("port"), py::arg("deadline_s") = 60.0,
       py::arg("progress") = py::none(), py::arg("origin") = "MASTER_ADDR",
-      "Returns when something listens at host:port.");
+      "Waits until something listens at host:port; returns the address of the host where it does.");
   module.def(
       "reachable_address",
       [](const py::object& own, const py::object& towards) {

@@ -36,7 +36,11 @@ bool isKubeflow(const Reading& r) {
   return (r.has("PET_NNODES") || r.has("PET_NODE_RANK")) && !r.has("LOCAL_RANK");
 }
 bool isTiDdp(const Reading& r) {
-  return r.has("RANK") && r.has("WORLD_SIZE") && r.has("GPU_NUM_PER_NODE") && !r.has("LOCAL_RANK");
+  if (!r.has("RANK") || !r.has("WORLD_SIZE") || r.has("LOCAL_RANK")) return false;
+  // With the platform's other variables, WORLD_SIZE counts nodes as well, and what is missing is
+  // GPU_NUM_PER_NODE; unless they are those of its PS-Worker or Ray mode.
+  const bool hasOthers = r.has("NODE_LIST") || r.has("GPU_NUM");
+  return r.has("GPU_NUM_PER_NODE") || (hasOthers && !r.has("TF_CONFIG") && !r.has("HEAD_ADDR"));
 }
 bool isTfConfig(const Reading& r) {
   const auto text = r.text("TF_CONFIG");

@@ -1,6 +1,7 @@
 #include "launch/resolve.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "csrc/base/format.h"
 #include "launch/address.h"
@@ -88,18 +89,27 @@ std::vector<std::string> resolve(const std::string& host, milliseconds timeout,
   return resolveWithin(host, origin, wait, seams);
 }
 
-void waitForListener(const std::string& host, int port, milliseconds timeout,
-                     const std::string& origin, const Progress& progress,
-                     const NetworkSeams& seams) {
+std::string waitForListener(const std::string& host, int port, milliseconds timeout,
+                            const std::string& origin, const Progress& progress,
+                            const NetworkSeams& seams) {
   PatientWait wait(timeout, progress, seams);
+  const Address named = parseAddress(host, origin);
+  std::vector<std::string> addresses;
   while (true) {
-    // Again each time: a pod that restarts comes back with another address.
     std::string problem;
-    for (const std::string& address : resolveWithin(host, origin, wait, seams)) {
-      problem = seams.connect(address, port, wait.patience());
-      if (problem.empty()) return;
+    if (addresses.empty()) {
+      addresses = resolveWithin(host, origin, wait, seams);
+    } else if (named.kind == HostKind::kName) {
+      // Again each time: a pod that restarts comes back with another address. But a name server
+      // that is slow now does not make what it said before worthless.
+      Lookup found = seams.lookUp(named.host, wait.patience());
+      if (!found.addresses.empty()) addresses = std::move(found.addresses);
     }
-    const std::string where = hostAndPort(parseAddress(host, origin).host, port);
+    for (const std::string& address : addresses) {
+      problem = seams.connect(address, port, wait.patience());
+      if (problem.empty()) return address;
+    }
+    const std::string where = hostAndPort(named.host, port);
     if (wait.isOver()) {
       throw LaunchError(LaunchRule::kE8,
                         str("nothing listened at ", where, " (", origin, ") within ",

@@ -41,11 +41,12 @@ std::vector<std::string> resolve(const std::string& host, std::chrono::milliseco
                                  const std::string& origin, const Progress& progress,
                                  const NetworkSeams& seams);
 
-// Returns when something listens at host:port; resolves, connects, and says so every 5 s, until
-// `timeout`: the master may start later than its workers. Throws LaunchError (E8).
-void waitForListener(const std::string& host, int port, std::chrono::milliseconds timeout,
-                     const std::string& origin, const Progress& progress,
-                     const NetworkSeams& seams);
+// Waits until something listens at host:port, and returns the one of the host's addresses at which
+// it does; resolves, connects, and says so every 5 s, until `timeout`: the master may start later
+// than its workers. Throws LaunchError (E8).
+std::string waitForListener(const std::string& host, int port, std::chrono::milliseconds timeout,
+                            const std::string& origin, const Progress& progress,
+                            const NetworkSeams& seams);
 
 // An address of this host at which others reach it: what `name` (its own name) resolves to, unless
 // that is loopback (Debian's /etc/hosts says 127.0.1.1); then the address routed to `towards` (the

@@ -23,8 +23,8 @@ void extractTfConfig(Reading& reading, Launch& launch);
 void extractTiRay(Reading& reading, Launch& launch);
 void extractTiMpi(Reading& reading, Launch& launch);
 
-// The hosts of the default hostfile that OpenMPI's variables name; none when they name none. E1
-// when the file cannot be read.
-std::vector<HostSlots> takeHostfile(Reading& reading);
+// The hosts of the default hostfile that OpenMPI's variables name, recorded as `field`; none when
+// they name none. E1 when the file cannot be read.
+std::vector<HostSlots> takeHostfile(Reading& reading, const char* field);
 
 }  // namespace taco

@@ -38,7 +38,7 @@ std::optional<int> ownIndex(const Reading& reading, const std::vector<HostSlots>
 
 }  // namespace
 
-std::vector<HostSlots> takeHostfile(Reading& reading) {
+std::vector<HostSlots> takeHostfile(Reading& reading, const char* field) {
   for (const char* const variable :
        {"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"}) {
     const auto path = reading.text(variable);
@@ -52,31 +52,46 @@ std::vector<HostSlots> takeHostfile(Reading& reading) {
     }
     auto hosts = parseHostfile(*text, str("the hostfile ", inQuotes(*path), " (", variable, ")"),
                                reading.warnings);
-    reading.record("hosts", *path, variable);
+    reading.record(field, *path, variable);
     return hosts;
   }
   return {};
 }
 
-void extractTiMpi(Reading& reading, Launch& launch) {
-  launch.hosts = takeHostfile(reading);
-  if (const auto text = reading.text("NODE_IP_SLOT_LIST")) {
-    const auto list =
-        parseNodeList(*text, "the environment variable NODE_IP_SLOT_LIST", reading.warnings);
-    if (launch.hosts.empty()) {
-      launch.hosts = list;
-      reading.record("hosts", *text, "NODE_IP_SLOT_LIST");
-    } else if (sumOfSlots(list) != sumOfSlots(launch.hosts) || list.size() != launch.hosts.size()) {
-      reading.fail(
-          LaunchRule::kE4,
-          str("the environment variable NODE_IP_SLOT_LIST has ", sumOfSlots(list), " slots on ",
-              list.size(), " hosts (", hostsText(list), "), but ", reading.originOf("hosts"),
-              " has ", sumOfSlots(launch.hosts), " on ", launch.hosts.size(), " (",
-              hostsText(launch.hosts), "); correct the one that is wrong"));
-    } else {
-      reading.record("addresses", *text, "NODE_IP_SLOT_LIST");
-    }
+namespace {
+
+// The hosts: those of the platform's list, whose addresses need no name server, else the
+// hostfile's. Where both are there they must agree.
+void takeTiHosts(Reading& reading, Launch& launch) {
+  const auto text = reading.text("NODE_IP_SLOT_LIST");
+  if (!text) {
+    launch.hosts = takeHostfile(reading, "hosts");
+    return;
   }
+  launch.hosts =
+      parseNodeList(*text, "the environment variable NODE_IP_SLOT_LIST", reading.warnings);
+  reading.record("hosts", *text, "NODE_IP_SLOT_LIST");
+  std::vector<HostSlots> file;
+  try {
+    file = takeHostfile(reading, "hostfile");
+  } catch (const LaunchError& error) {
+    // Only the host that runs mpirun need have it.
+    reading.note(str("the hostfile is of no use here: ", error.what()));
+  }
+  if (file.empty()) return;
+  if (sumOfSlots(file) != sumOfSlots(launch.hosts) || file.size() != launch.hosts.size()) {
+    reading.fail(LaunchRule::kE4,
+                 str("the environment variable NODE_IP_SLOT_LIST has ", sumOfSlots(launch.hosts),
+                     " slots on ", launch.hosts.size(), " hosts (", hostsText(launch.hosts),
+                     "), but ", reading.originOf("hostfile"), " has ", sumOfSlots(file), " on ",
+                     file.size(), " (", hostsText(file), "); correct the one that is wrong"));
+  }
+}
+
+}  // namespace
+
+void extractTiMpi(Reading& reading, Launch& launch) {
+  takeTiHosts(reading, launch);
   if (launch.hosts.empty()) {
     reading.fail(LaunchRule::kE1,
                  "none of the environment variables OMPI_MCA_orte_default_hostfile, "

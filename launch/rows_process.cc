@@ -5,6 +5,7 @@
 
 #include "csrc/base/format.h"
 #include "launch/master.h"
+#include "launch/node_list.h"
 #include "launch/rows.h"
 #include "launch/slurm.h"
 #include "launch/text.h"
@@ -121,6 +122,40 @@ void takeSlurmHosts(Reading& reading, Launch& launch) {
   reading.record("hosts", *reading.text(list), list);
 }
 
+// E1: the TI platform's variables of a job on several nodes, of which RANK and WORLD_SIZE were lost
+// on the way (sudo, ssh, a script's env -i). To run alone would train on a part of the job,
+// silently.
+void refuseLostRanks(const Reading& reading) {
+  if (reading.isForced) return;
+  std::string evidence;
+  // Others may call a variable of theirs NODE_LIST: it does not stand alone, and has this syntax.
+  const bool isPlatforms = reading.has("INDEX") || reading.has("GPU_NUM") ||
+                           reading.has("GPU_NUM_PER_NODE") || reading.has("MASTER_ADDR");
+  const auto list = reading.text("NODE_LIST");
+  if (list && isPlatforms) {
+    try {
+      std::vector<std::string> unheard;
+      const size_t hosts = parseNodeList(*list, "NODE_LIST", unheard).size();
+      if (hosts > 1) evidence = str("NODE_LIST (", inQuotes(*list), ") names ", hosts, " hosts");
+    } catch (const LaunchError&) {
+      // Not the platform's.
+    }
+  }
+  if (evidence.empty() && reading.has("GPU_NUM") && reading.has("GPU_NUM_PER_NODE")) {
+    const int gpus = *reading.number("GPU_NUM");
+    const int perNode = *reading.number("GPU_NUM_PER_NODE");
+    if (perNode > 0 && gpus > perNode) {
+      evidence = str("GPU_NUM is '", gpus, "' and GPU_NUM_PER_NODE is '", perNode, "'");
+    }
+  }
+  if (evidence.empty()) return;
+  reading.fail(
+      LaunchRule::kE1,
+      str("the environment variables RANK and WORLD_SIZE are missing, though ", evidence,
+          ": this is a node of a job of several, which the TI platform tells by these two; "
+          "pass them on to this process, or set TACO_LAUNCHER=single to run it alone"));
+}
+
 }  // namespace
 
 void extractExplicit(Reading& reading, Launch& launch) {
@@ -190,7 +225,7 @@ void extractOpenMpi(Reading& reading, Launch& launch) {
   if (launch.masterAddress || !hasSeveralNodes(launch)) return;
   reading.note("there is no MASTER_ADDR: rank 0 gives its address to the others through MPI");
   try {
-    launch.hosts = takeHostfile(reading);
+    launch.hosts = takeHostfile(reading, "hosts");
   } catch (const LaunchError& error) {
     // mpirun read the file where it runs; here it is a last resort only.
     reading.note(str("the hostfile is of no use here: ", error.what()));
@@ -259,6 +294,7 @@ void extractRankWorld(Reading& reading, Launch& launch) {
 }
 
 void extractSingle(Reading& reading, Launch& launch) {
+  refuseLostRanks(reading);
   launch.rank = 0;
   launch.worldSize = 1;
   launch.localRank = 0;

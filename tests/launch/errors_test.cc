@@ -42,6 +42,36 @@ TEST_CASE("E1: a partial set names what is there and what is missing") {
   for (const Partial& partial : all) refusal(LaunchRule::kE1, partial.variables, partial.parts);
 }
 
+TEST_CASE("E1: TI's variables of several nodes without RANK and WORLD_SIZE are no single process") {
+  const Variables lost = {{"NODE_LIST", "a:2,b:2"},
+                          {"INDEX", "1"},
+                          {"GPU_NUM", "4"},
+                          {"GPU_NUM_PER_NODE", "2"},
+                          {"MASTER_ADDR", "10.0.0.1"},
+                          {"MASTER_PORT", "23456"}};
+  refusal(LaunchRule::kE1, lost,
+          {"RANK and WORLD_SIZE are missing", "NODE_LIST ('a:2,b:2') names 2 hosts"});
+  refusal(LaunchRule::kE1, without(lost, {"NODE_LIST"}),
+          {"RANK and WORLD_SIZE are missing", "GPU_NUM is '4' and GPU_NUM_PER_NODE is '2'"});
+  refusal(LaunchRule::kE1, with(lost, {{"WORLD_SIZE", "2"}}), {"RANK is missing"});
+  CHECK(read(with(lost, {{"TACO_LAUNCHER", "single"}})).worldSize == 1);
+  // One node, and a variable of somebody else.
+  CHECK(read(with(lost, {{"NODE_LIST", "a:2"}, {"GPU_NUM", "2"}})).row == "single");
+  CHECK(read({{"NODE_LIST", "a:2,b:2"}}).row == "single");
+}
+
+TEST_CASE("E1: TI's variables without GPU_NUM_PER_NODE do not make RANK a process's") {
+  const Variables ranks = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}};
+  for (const Variables& more :
+       {Variables{{"NODE_LIST", "a:2,b:2"}}, Variables{{"GPU_NUM", "4"}},
+        Variables{{"NODE_LIST", "a:2,b:2"}, {"GPU_NUM", "4"}, {"GPU_NUM_PER_NODE", ""}}}) {
+    refusal(LaunchRule::kE1, with(ranks, more),
+            {"GPU_NUM_PER_NODE", "missing", "RANK='1' and WORLD_SIZE='2'", "row ti-ddp"});
+    CHECK(read(with(ranks, with(more, {{"LOCAL_RANK", "0"}}))).row == "torch");
+  }
+  CHECK(read(ranks).row == "rank-world");
+}
+
 TEST_CASE("E1: an argument without its counterpart") {
   refusal(LaunchRule::kE1,
           [] {
@@ -201,7 +231,7 @@ TEST_CASE("E4: the MPI mode's numbers") {
     refusal(
         LaunchRule::kE4, [&] { read(with(kTiMpi, change), {}, kTiHostfile); }, parts);
   };
-  refuse({{"GPU_NUM", "1"}}, {"GPU_NUM is '1'", "OMPI_MCA_orte_default_hostfile has 2"});
+  refuse({{"GPU_NUM", "1"}}, {"GPU_NUM is '1'", "NODE_IP_SLOT_LIST has 2"});
   refuse({{"NODE_IP_SLOT_LIST", "9.0.255.56:1,9.0.255.118:2"}},
          {"NODE_IP_SLOT_LIST has 3 slots on 2 hosts", "OMPI_MCA_orte_default_hostfile has 2"});
   refuse({{"GPU_NUM_PER_NODE", "2"}}, {"GPU_NUM is '2'", "have 4"});

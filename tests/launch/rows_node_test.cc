@@ -177,25 +177,42 @@ TEST_CASE("row 11, ti-ray: a worker of Ray Train on such a pod is a process") {
 }
 
 TEST_CASE("row 13, ti-mpi: the TI guide's variables on the first host, and on another") {
-  const auto readOn = [](const std::string& host) {
-    return readLaunch(kTiMpi, {}, seamsOf(kTiHostfile, {host, "9.0.0.1"}));
+  const auto readOn = [](const std::string& host, const std::string& address) {
+    return readLaunch(kTiMpi, {}, seamsOf(kTiHostfile, {host, address}));
   };
-  const Launch first = readOn("train-960258573108964736-7an39bddmfpc-launcher");
+  const Launch first = readOn("train-960258573108964736-7an39bddmfpc-launcher", "9.0.255.56");
   CHECK(first.row == "ti-mpi");
   CHECK(first.level == LaunchLevel::kLauncher);
   CHECK(first.worldSize == 2);
   CHECK(first.nodes == 2);
   CHECK(first.nodeRank == 0);
   CHECK(first.processesPerNode == 1);
-  CHECK(first.hosts ==
-        std::vector<HostSlots>{{"train-960258573108964736-7an39bddmfpc-launcher", 1},
-                               {"train-960258573108964736-7an39bddmfpc-worker-0", 1}});
+  // The list comes before the hostfile.
+  CHECK(first.hosts == std::vector<HostSlots>{{"9.0.255.56", 1}, {"9.0.255.118", 1}});
+  CHECK(originOf(first, "hosts") == "NODE_IP_SLOT_LIST");
+  CHECK(originOf(first, "hostfile") == "OMPI_MCA_orte_default_hostfile");
   CHECK_FALSE(first.rank);
-  CHECK(readOn("train-960258573108964736-7an39bddmfpc-worker-0.svc.cluster.local").nodeRank == 1);
-  const Launch stranger = readOn("elsewhere");
+  CHECK(readOn("elsewhere", "9.0.255.118").nodeRank == 1);
+  const Launch stranger = readOn("elsewhere", "9.0.0.1");
   CHECK_FALSE(stranger.nodeRank);
   CHECK(mentions(stranger.notes, "none of the hosts is this one"));
   refusal(LaunchRule::kLevel, [&] { asProcess(first); }, {"mpirun", "taco run"});
+}
+
+TEST_CASE(
+    "row 13, ti-mpi: the hostfile alone, found by this host's name, and one that is not here") {
+  const Variables alone = without(kTiMpi, {"NODE_IP_SLOT_LIST"});
+  const Launch launch = readLaunch(
+      alone, {},
+      seamsOf(kTiHostfile, {"train-960258573108964736-7an39bddmfpc-worker-0.svc.cluster.local"}));
+  CHECK(launch.nodeRank == 1);
+  CHECK(launch.hosts ==
+        std::vector<HostSlots>{{"train-960258573108964736-7an39bddmfpc-launcher", 1},
+                               {"train-960258573108964736-7an39bddmfpc-worker-0", 1}});
+  // Hosts that only wait need not have the file.
+  const Launch waiting = read(kTiMpi);
+  CHECK(waiting.hosts.size() == 2);
+  CHECK(mentions(waiting.notes, "the hostfile is of no use here"));
 }
 
 TEST_CASE("row 13, ti-mpi: the list of addresses alone, found by this host's address") {

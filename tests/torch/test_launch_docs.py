@@ -178,6 +178,8 @@ PRODUCERS = [
     lambda: text_of(lambda: run("train.py", **MPI)),
     lambda: text_of(lambda: run("--nproc 2 train.py", TF_CONFIG=TF % ("ps", 0))),
     lambda: text_of(lambda: run("--nproc 2 train.py", **OMPI)),
+    lambda: text_of(lambda: run("--nnodes 2 train.py")),
+    lambda: text_of(lambda: run("--nnodes 2 --master-addr 127.0.0.1 train.py")),
 ]
 
 

@@ -101,6 +101,37 @@ def test_arguments_win():
     assert [outcome.value for outcome in outcomes] == [(0, 2.0), (1, 2.0)]
 
 
+def init_explicitly(rank, world, port):
+    """The same of torch_taco.init()."""
+    only({"RANK": 7, "WORLD_SIZE": 9, "LOCAL_RANK": 7, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+    refusal = failing.failure(lambda: torch_taco.init(init_method="env://"), 1.0, ValueError)
+    launch = torch_taco.init(rank=rank, world_size=world)
+    return launch.row, dist.get_rank(), dist.get_world_size(), os.environ["RANK"], refusal
+
+
+def test_arguments_of_init_win():
+    for rank, outcome in enumerate(ranks.run(init_explicitly, 2, launching.free_port(), init=False)):
+        assert outcome.value[:4] == ("explicit", rank, 2, str(rank))
+        assert "init_method='env://'" in outcome.value[4] and "leave it out" in outcome.value[4]
+
+
+def listens_on(rank, world, port):
+    """The addresses at which rank 0's store listens when the master is loopback: the port is free on all others."""
+    only(variables(MASTER_PORT=port))
+    import torch_taco._rendezvous as rendezvous
+    store = rendezvous.open_store(port, 2, timedelta(seconds=30), "MASTER_PORT", "127.0.0.1")
+    store.set("key", "value")
+    # A store of this very process is shared.
+    again = rendezvous.open_store(port, 2, timedelta(seconds=30), "MASTER_PORT", "127.0.0.1")
+    with socket.create_server(("127.0.0.2", port)):
+        return again.get("key")
+
+
+def test_store_of_a_loopback_master_listens_on_loopback_only():
+    [outcome] = ranks.run(listens_on, 1, launching.free_port(), init=False)
+    assert outcome.value == b"value"
+
+
 def meet_late(rank, world, chosen, folder):
     """Rank 0 comes only when rank 1 has said that it waits for it, which it does after 5 s."""
     if rank == 0:
@@ -178,6 +209,63 @@ def test_occupied_port():
     assert str(port) in outcome.value and "MASTER_PORT" in outcome.value and str(os.getpid()) in outcome.value
 
 
+def joins(rank, world, port, timeout):
+    only(variables(1, MASTER_PORT=port))
+    import torch_taco._rendezvous as rendezvous
+    rendezvous.PROGRESS_SECONDS = 0.3
+    return failing.failure(lambda: dist.init_process_group("taco", init_method="taco://",
+                                                           timeout=timedelta(seconds=timeout)), timeout + 10.0)
+
+
+def test_port_of_a_service_that_accepts_and_is_silent():
+    """torch's handshake would wait for ever; lines say that it is waited for, and the error names the port."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        [outcome] = ranks.run(joins, 1, port, 2, init=False)
+    assert outcome.value.startswith(
+        f"taco: 127.0.0.1:{port} (MASTER_ADDR) answers, but not as rank 0's store"), outcome.value
+    assert "choose another MASTER_PORT" in outcome.value
+    assert f"connected to 127.0.0.1:{port} (MASTER_ADDR), still waiting for rank 0's store" in outcome.stderr
+
+
+def slow_names(rank, world, port):
+    """A name server that answers the second question only after long: the first answer must do."""
+    only(variables(rank, MASTER_PORT=port, MASTER_ADDR="localhost"))
+    import torch_taco._rendezvous as rendezvous
+
+    def refuse(*_):
+        raise ValueError("asked again")
+
+    class Launch:
+        def __getattr__(self, name):
+            return refuse if name == "resolve" and rank else getattr(original, name)
+
+    original, rendezvous._launch = rendezvous._launch, Launch()
+    dist.init_process_group("taco", init_method="taco://", timeout=timedelta(seconds=30))
+    return dist.get_rank()
+
+
+def test_the_masters_name_is_resolved_once():
+    outcomes = ranks.run(slow_names, 2, launching.free_port(), init=False)
+    assert [outcome.value for outcome in outcomes] == [0, 1]
+
+
+def warned(rank, world):
+    """TEST-NET-1 is nobody's address."""
+    only({})
+    import torch_taco._rendezvous as rendezvous
+    launch = torch_taco.launch.read({}, rank=0, world_size=2)
+    for address in ("192.0.2.1", "127.0.0.1", "localhost", HOST):
+        rendezvous._warn_of_foreign_master(launch, address, "MASTER_ADDR")
+
+
+def test_master_that_is_another_host_than_rank_0():
+    [outcome] = ranks.run(warned, 1, init=False)
+    assert outcome.stderr.count("\n") == 1 and re.match(
+        rf"taco: rank 0 of 2 on {HOST}: MASTER_ADDR 192\.0\.2\.1 is no address of this host \({HOST}, .*\), although "
+        "this is rank 0; another process may have the same rank", outcome.stderr), outcome.stderr
+
+
 @pytest.mark.parametrize("chosen, words", [
     (variables(MASTER_PORT=66660), ["MASTER_PORT", "66660", "65535"]),
     (variables(MASTER_ADDR="29500", MASTER_PORT="10.0.0.1"), ["MASTER_ADDR", "29500", "MASTER_PORT", "10.0.0.1"]),
@@ -186,10 +274,12 @@ def test_occupied_port():
     ({"WORLD_SIZE": 2, "LOCAL_RANK": 0, "MASTER_ADDR": "localhost", "MASTER_PORT": 29500}, ["RANK"]),
     ({"RANK": 1, "WORLD_SIZE": 2, "GPU_NUM_PER_NODE": 8, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": 23456},
      ["node 1 of 2", "taco run"]),
+    ({"NODE_LIST": "a:2,b:2", "INDEX": 1, "GPU_NUM": 4, "GPU_NUM_PER_NODE": 2, "MASTER_ADDR": "10.0.0.1",
+      "MASTER_PORT": 23456}, ["RANK and WORLD_SIZE are missing"]),
     ({"RANK": 0, "HEAD_ADDR": "head-0", "HEAD_PORT": 6379}, ["Ray"]),
     ({"NODE_IP_SLOT_LIST": "9.0.255.56:1,9.0.255.118:1", "GPU_NUM": 2}, ["taco run"]),
     (variables(2, MASTER_PORT=29500), ["RANK", "2", "WORLD_SIZE"]),
-], ids=["port", "swapped", "loopback", "no-rank", "node", "ray", "mpi", "rank"])
+], ids=["port", "swapped", "loopback", "no-rank", "node", "lost", "ray", "mpi", "rank"])
 def test_refused_at_once(chosen, words, monkeypatch):
     clean = launching.environment(**chosen)
     for name in set(os.environ) - set(clean):

@@ -48,9 +48,11 @@ def test_training(tmp_path):
         assert found["ps", index][1] == ""
 
 
-# Needs no torch: what is tested is when the instances end.
+# No process groups: what is tested is when the instances end.
 ROLES = textwrap.dedent("""
     import os, pathlib, sys, time
+    from torch_taco.run import roles
+    roles.GRACE_SECONDS = 1.0
     role, rank = os.environ["TACO_ROLE"], os.environ["RANK"]
     print(role, rank, os.environ["WORLD_SIZE"], os.environ["LOCAL_RANK"], sys.argv[1:], flush=True)
     if role == "ps":
@@ -58,10 +60,13 @@ ROLES = textwrap.dedent("""
             time.sleep(0.1)
     if sys.argv[1] == "fail":
         sys.exit(3)
+    if sys.argv[1] == "os._exit":
+        os._exit(0)
 """)
 
 
-@pytest.mark.parametrize("way, codes", [("end", {"ps": 0, "worker": 0}), ("fail", {"ps": 1, "worker": 3})])
+@pytest.mark.parametrize("way, codes", [
+    ("end", {"ps": 0, "worker": 0}), ("os._exit", {"ps": 0, "worker": 0}), ("fail", {"ps": 1, "worker": 3})])
 def test_servers_end_with_the_last_worker(tmp_path, way, codes):
     """A server that would serve for ever ends with 0 after the last worker, with 1 when a worker has failed."""
     script = tmp_path / "roles.py"
@@ -70,5 +75,35 @@ def test_servers_end_with_the_last_worker(tmp_path, way, codes):
     assert {kind: code for (kind, _), (code, _, _) in found.items()} == codes, found
     assert found["worker", 0][1] == f"worker 0 2 0 ['{way}']\n"
     assert found["ps", 0][1] == f"ps 1 2 0 ['{way}']\n"
-    said = {"end": "the workers are done", "fail": "the worker of rank 0 has failed: SystemExit: 3"}[way]
+    said = "the worker of rank 0 has failed: SystemExit: 3" if way == "fail" else "the workers are done"
     assert f"taco run: ps of rank 1: " in found["ps", 0][2] and said in found["ps", 0][2]
+    if way == "end":
+        assert "the script has 1 s to end by itself" in found["ps", 0][2]
+
+
+# Worker 1 is killed when worker 0, whose script ends at once, has said that it waits for it.
+KILLED = textwrap.dedent("""
+    import os, pathlib, signal, time
+    from torch_taco.run import roles
+    roles.FIRST_PROGRESS_SECONDS = 0.2
+    role, rank = os.environ["TACO_ROLE"], os.environ["RANK"]
+    said = pathlib.Path(__file__).with_name("worker0.err")
+    if role == "ps":
+        while True:
+            time.sleep(0.1)
+    if rank == "1":
+        while "still waiting for 1 of 2 workers" not in said.read_text():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGKILL)
+""")
+
+
+def test_killed_worker_ends_the_servers_and_rank_0_outlasts_the_others(tmp_path):
+    """The agent says what the dead process cannot; rank 0's worker stays for the last one, and with it the store."""
+    script = tmp_path / "roles.py"
+    script.write_text(KILLED)
+    found = instances(tmp_path, script, servers=1, workers=2)
+    codes = {("ps", 0): 1, ("worker", 0): 1, ("worker", 1): 137}
+    assert {task: code for task, (code, _, _) in found.items()} == codes, found
+    for task in (("ps", 0), ("worker", 0)):
+        assert re.search(r"ends, since the worker on \S+ has failed: signal 9", found[task][2]), found

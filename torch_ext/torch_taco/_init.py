@@ -12,11 +12,18 @@ def init(backend="taco", **options):
     Reads rank, world size and master from the environment (torch_taco.launch.describe() shows how), sets the
     variables that torch and other libraries read (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
     MASTER_PORT), calls init_process_group, and makes the GPU of this process the current one where there are any.
-    options: further arguments of torch.distributed.init_process_group, such as timeout.
+    options: further arguments of torch.distributed.init_process_group, such as timeout; rank and world_size win over
+    the environment.
     """
     from torch_taco import _launch
 
-    launch = _launch.read(dict(os.environ)).as_process()
+    for name in ("init_method", "store"):
+        if options.get(name) is not None:
+            raise ValueError(f"taco: torch_taco.init() meets by init_method='taco://', so {name}={options[name]!r} has "
+                             "no place in it; leave it out, or call torch.distributed.init_process_group yourself")
+        options.pop(name, None)
+    given = {name: str(options[name]) for name in ("rank", "world_size") if options.get(name, -1) not in (None, -1)}
+    launch = _launch.read(dict(os.environ), arguments=given).as_process()
     dist.init_process_group(backend, init_method="taco://", **options)
     export(launch)
     gpus = torch.cuda.device_count()

@@ -12,6 +12,7 @@ import errno
 import os
 import socket
 import sys
+import threading
 import time
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlsplit
@@ -22,6 +23,7 @@ from torch.distributed.constants import default_pg_timeout
 from torch_taco import _launch, _session
 
 PROGRESS_SECONDS = 5.0
+_GRACE_SECONDS = 1.0  # torch's own timeout goes first where it works
 _meetings = 0  # how often this process has met the others
 
 
@@ -66,7 +68,10 @@ def _meet(launch, timeout):
         os.environ.setdefault("MASTER_PORT", str(port))
         if launch.rank == 0 and not agents_store:
             port_origin = next((origin for field, _, origin in launch.values if field == "master_port"), origin)
-            store = open_store(port, launch.world_size, timeout, port_origin)
+            _warn_of_foreign_master(launch, address, origin)
+            # Nobody else comes by a loopback address, so nobody else need find the port open.
+            store = open_store(port, launch.world_size, timeout, port_origin,
+                               address if _launch.is_loopback(address) else None)
         else:
             store = join_store(launch, address, port, timeout, origin)
     return _call_the_roll(launch, store, deadline)
@@ -83,22 +88,56 @@ def _meet_through_mpi(launch, timeout):
     return store or join_store(launch, address, port, timeout, "MPI")
 
 
-def open_store(port, world_size, timeout, origin):
-    """Rank 0's store, on every address of this host; an occupied port is an error that says by whom."""
+def open_store(port, world_size, timeout, origin, loopback=None):
+    """Rank 0's store, on every address of this host, or on the loopback address given; an occupied port is an error
+    that says by whom."""
     options = {"is_master": True, "timeout": timeout, "wait_for_workers": False, "multi_tenant": True}
+    own = _own_loopback()
+    if loopback is not None and loopback != "localhost":
+        own = loopback
     try:
-        listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024) \
-            if socket.has_dualstack_ipv6() else socket.create_server(("", port), backlog=1024)
+        listener = _listen(own if loopback is not None else "", port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             try:  # by a store of this very process, which may be shared
-                return dist.TCPStore(_own_loopback(), port, world_size, **options)
+                return dist.TCPStore(own, port, world_size, **options)
             except RuntimeError:
                 pass
         _launch.check_port(port, origin)
         raise
-    return dist.TCPStore(_own_loopback(), listener.getsockname()[1], world_size, master_listen_fd=listener.detach(),
-                         **options)
+    return dist.TCPStore(own, listener.getsockname()[1], world_size, master_listen_fd=listener.detach(), **options)
+
+
+def _listen(host, port):
+    if host or not socket.has_dualstack_ipv6():
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
+
+
+def _warn_of_foreign_master(launch, address, origin):
+    """Rank 0 listens on this host, and the others look for it at `address`. A warning only: the address may be that
+    of a service or of a router that leads here."""
+    if _is_own(address, origin):
+        return
+    own = _launch.reachable_address(socket.gethostname())
+    say(launch, f"{origin} {address} is no address of this host ({socket.gethostname()}, {own}), although this is rank "
+                "0; another process may have the same rank")
+
+
+def _is_own(address, origin):
+    """Only one's own address can be bound. True where that is not known: a name server may be slow."""
+    if address == socket.gethostname():
+        return True
+    try:
+        found = _launch.resolve(address, 0.5, None, origin)
+    except _launch.LaunchError:
+        return True
+    for one in found:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET6 if ":" in one else socket.AF_INET) as probe:
+            probe.bind((one, 0))
+            return True
+    return False
 
 
 def _own_loopback():
@@ -111,18 +150,37 @@ def _own_loopback():
 
 def join_store(launch, address, port, timeout, origin):
     """A store that somebody else opens, perhaps later than this process comes."""
-    deadline = time.monotonic() + timeout.total_seconds()
-    _launch.wait_for_listener(address, port, timeout.total_seconds(), lambda line: say(launch, line), origin)
+    started = time.monotonic()
+    deadline = started + timeout.total_seconds()
     # By number: torch would look a name up in IPv6 first, and complain where there is none.
-    for candidate in _launch.resolve(address, 1.0, None, origin):
+    number = _launch.wait_for_listener(address, port, timeout.total_seconds(), lambda line: say(launch, line), origin)
+    where = f"{_launch.host_and_port(address, port)} ({origin})"
+    made = []
+
+    def connect():
+        left = timedelta(seconds=max(1.0, deadline - time.monotonic()))
         try:
-            socket.create_connection((candidate, port), timeout=5).close()
-        except OSError:
-            continue
-        address = candidate
-        break
-    left = timedelta(seconds=max(1.0, deadline - time.monotonic()))
-    return dist.TCPStore(address, port, launch.world_size, is_master=False, timeout=left)
+            made.append(dist.TCPStore(number, port, launch.world_size, is_master=False, timeout=left))
+        except Exception as error:  # raised below, by the thread that waits
+            made.append(error)
+
+    # In a thread, since torch's handshake has no timeout: something else that has the port may accept and be silent.
+    thread = threading.Thread(target=connect, name="taco-join", daemon=True)
+    thread.start()
+    while not made:
+        left = deadline + _GRACE_SECONDS - time.monotonic()
+        if left <= 0:
+            break
+        thread.join(min(PROGRESS_SECONDS, left))
+        if thread.is_alive():
+            say(launch, f"connected to {where}, still waiting for rank 0's store to answer there, "
+                        f"{time.monotonic() - started:.0f} s so far")
+    if made and not isinstance(made[0], Exception):
+        return made[0]
+    reason = f" ({str(made[0]).splitlines()[0]})" if made else f" within {timeout.total_seconds():g} s"
+    raise dist.DistNetworkError(
+        f"taco: {where} answers, but not as rank 0's store{reason}: another service has this port; choose another "
+        "MASTER_PORT")
 
 
 def _call_the_roll(launch, store, deadline):

@@ -1,10 +1,14 @@
 #include "csrc/engine/lane.h"
 
 #include <dirent.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <optional>
+#include <string>
 
+#include "csrc/base/format.h"
 #include "tests/csrc/forked_ranks.h"
 #include "tests/csrc/ranks.h"
 
@@ -38,6 +42,13 @@ int numThreads() {
   while (::readdir(folder) != nullptr) ++count;
   ::closedir(folder);
   return count - 2;
+}
+
+bool isAsleep(pid_t thread) {
+  std::ifstream stat(str("/proc/self/task/", thread, "/stat"));
+  std::string number, name, state;
+  stat >> number >> name >> state;  // the name has no blanks
+  return state == "S";
 }
 
 TEST_CASE("tasks run one after the other, in the order they were submitted") {
@@ -82,15 +93,21 @@ TEST_CASE(
     order += "a";
   });
   const TicketPtr second = lane.runLater([&] { order += "b"; });
-  std::thread opener([&] { door.open(); });
-  const TicketPtr third = lane.runNow([&] {
-    ranOn = std::this_thread::get_id();
-    order += "c";
+  std::atomic<pid_t> callerId{0};
+  std::thread caller([&] {
+    callerId = ::gettid();
+    const TicketPtr third = lane.runNow([&] {
+      ranOn = std::this_thread::get_id();
+      order += "c";
+    });
+    CHECK(third->isDone());
   });
-  opener.join();
-  CHECK(third->isDone());
+  const std::thread::id callersThread = caller.get_id();
+  while (callerId == 0 || !isAsleep(callerId)) std::this_thread::yield();
+  door.open();  // only now: a lane that is idle again would run the third on its caller's thread
+  caller.join();
   CHECK(order == "abc");
-  CHECK(ranOn != std::this_thread::get_id());
+  CHECK(ranOn != callersThread);
   CHECK(waitFor(first));
   CHECK(waitFor(second));
   lane.stop(kEnd);

@@ -95,8 +95,8 @@ TEST_CASE("a process that was killed is missed by those who watch it") {
   config.addresses[1].job = "job";
   config.addresses[1].worldRank = 1;
   config.addresses[1].pid = child;
-  CHECK(
-      config.addresses[1].isDead(config.addresses[1].machine));  // another start time: not this one
+  config.addresses[1].started = "1";  // another process, which had the same number before
+  CHECK(config.addresses[1].isDead(config.addresses[1].machine));
   {
     std::ifstream stat(str("/proc/", child, "/stat"));
     std::string field;

@@ -19,7 +19,14 @@ from torch_taco.run.plan import CannotStart
 
 def main(argv=None):
     """Runs `taco run ...` and returns the exit status: the script's."""
-    arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        return _main(sys.argv[1:] if argv is None else list(argv))
+    except KeyboardInterrupt:
+        print("taco run: interrupted", file=sys.stderr)
+        return 130
+
+
+def _main(arguments):
     try:
         chosen = options.parse(arguments)
         if chosen.print_env:
@@ -35,6 +42,7 @@ def main(argv=None):
         print(made)
         return 0
     try:
+        options.require_script(chosen, made.how)
         return start.start(made)
     except (LaunchError, CannotStart) as error:
         print(f"taco run: {error}", file=sys.stderr)

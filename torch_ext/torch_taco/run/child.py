@@ -6,6 +6,7 @@ cluster, whose parameter servers must end when the workers have.
 
 import os
 import runpy
+import socket
 import sys
 
 from torch_taco import _launch
@@ -16,14 +17,35 @@ from torch_taco.run import roles
 def main():
     is_module = sys.argv[1] == "-m"
     script = sys.argv[2 if is_module else 1:]
-    launch = _launch.read(dict(os.environ)).as_process()
-    export(launch)
-    if not launch.wants_master_from_mpi and launch.world_size > 1:
-        address, port, _ = launch.require_master()
-        os.environ.setdefault("MASTER_ADDR", address)
-        os.environ.setdefault("MASTER_PORT", str(port))
+    try:
+        _prepare()
+    except (ValueError, RuntimeError) as error:  # LaunchError, or MPI's
+        print(f"taco run: {error}", file=sys.stderr, flush=True)
+        sys.exit(2)
     with roles.part_of(os.environ.get("TACO_ROLE", "")):
         _run(script, is_module)
+
+
+def _prepare():
+    launch = _launch.read(dict(os.environ)).as_process()
+    export(launch)
+    if launch.world_size == 1 and launch.master_address is None:
+        # env:// asks for a master even where there is nobody to meet.
+        address, port = "127.0.0.1", None
+    elif launch.wants_master_from_mpi:
+        from torch_taco import _mpi
+
+        address, port = _mpi.broadcast_master((launch.master_port or _free_port()) if launch.rank == 0 else None)
+    else:
+        address, port, _ = launch.require_master()
+    os.environ.setdefault("MASTER_ADDR", address)
+    os.environ.setdefault("MASTER_PORT", str(_free_port() if port is None else port))
+
+
+def _free_port():
+    """For the store that the script's rank 0 opens itself (env://), so only the number is agreed on."""
+    with socket.create_server(("", 0)) as probe:
+        return probe.getsockname()[1]
 
 
 def _run(script, is_module):

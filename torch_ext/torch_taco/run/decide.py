@@ -4,11 +4,10 @@ import os
 import sys
 
 from torch_taco import _launch
-from torch_taco.run import mpi
+from torch_taco.run import meeting, mpi
+from torch_taco.run.meeting import Meeting
+from torch_taco.run.options import for_torchrun
 from torch_taco.run.plan import CannotStart, Plan
-
-# Options of torchrun that say how its agents meet.
-_MEETING = {"nnodes", "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "standalone"}
 
 
 def decide(options, variables=None):
@@ -17,10 +16,10 @@ def decide(options, variables=None):
     launch = read(options, variables)
     notes = list(launch.warnings)
     if launch.row == "ti-ray":
-        plan = _ray_driver(launch, options)
+        plan = _ray_driver(launch, options, variables)
     elif launch.level == "launcher":
         plan = mpi.plan(launch, options)
-    elif launch.level == "process" and launch.row not in ("single", "explicit"):
+    elif launch.level == "process" and not _is_by_itself(launch, options):
         plan = _process(launch, options)
     elif launch.level == "role":
         plan = _role(launch, options)
@@ -29,6 +28,13 @@ def decide(options, variables=None):
     plan.notes = notes + plan.notes
     plan.wait_seconds = options.wait_seconds
     return plan
+
+
+def _is_by_itself(launch, options):
+    """A process that may start those of a job: no launcher has started it, or one has started it alone (the shell of
+    `srun --pty bash`) and it is asked for processes."""
+    wants_torchrun = options.processes not in (None, 1) or bool(set(options.given) - {"module"})
+    return launch.row == "single" or launch.world_size == 1 and wants_torchrun
 
 
 def read(options, variables):
@@ -56,13 +62,11 @@ def visible_gpus(variables):
     return torch.cuda.device_count()
 
 
-def _script(options, wrapped=False):
-    """The tail of torchrun's command line; wrapped: run by torch_taco.run.child."""
-    if not wrapped:
-        return options.script
+def _child(options):
+    """The script, prepared by torch_taco.run.child: [module, its arguments ...] for `-m`."""
     if options.is_program:
         raise CannotStart("--no-python cannot be used here: the script is prepared by a Python program")
-    return ["-m", "torch_taco.run.child", *(["-m"] if options.is_module else []), *options.script]
+    return ["torch_taco.run.child", *(["-m"] if options.is_module else []), *options.script]
 
 
 def _processes(launch, options, variables, notes):
@@ -70,6 +74,10 @@ def _processes(launch, options, variables, notes):
     gpus = visible_gpus(variables)
     asked = options.processes
     typed = options.given.get("nproc_per_node")
+    if asked == "gpu":
+        if gpus == 0:
+            raise CannotStart("--nproc is 'gpu', but no GPU is visible on this node; give a number, or leave it out")
+        asked = gpus
     if asked is None and typed is not None:
         asked = int(typed) if str(typed).isdigit() else typed
     if asked is None:
@@ -92,33 +100,20 @@ def _node(launch, options, variables):
     worked_out = []
     if "nproc_per_node" not in options.given or options.processes is not None:
         worked_out.append(f"--nproc-per-node={_processes(launch, options, variables, notes)}")
-    if launch.row in ("single", "explicit"):
-        if not _MEETING & set(options.given):
+    if launch.level == "process":
+        nodes = Meeting(launch, options, nodes=1, node_rank=0)
+        if not meeting.OPTIONS & set(options.given):
             # Any free port, and no look-up of this host's name.
-            worked_out = ["--standalone", "--local-addr=localhost", *worked_out]
-        return Plan("torchrun", [*worked_out, *options.torchrun, *options.script], notes=notes)
-    if launch.nodes is None or launch.node_rank is None:
-        # Kubeflow with a number of nodes that may change: torchrun reads its PET_* variables itself.
-        return Plan("torchrun", [*worked_out, *options.torchrun, *options.script], notes=notes)
-    address, port, origin = launch.require_master()
-    plan = Plan("torchrun", [], notes=notes, is_master=launch.node_rank == 0)
-    if launch.nodes > 1:
-        plan.master = (address, port, origin)
-    worked_out = [*_where(launch, options, address, port, launch.nodes, launch.node_rank), *worked_out]
-    plan.arguments = [*worked_out, *options.torchrun, *options.script]
-    return plan
-
-
-def _where(launch, options, address, port, nodes, index):
-    """torchrun's options for the place of a node in the job."""
-    if options.given.get("rdzv_backend", "static") != "static":
-        words = {"nnodes": f"--nnodes={nodes}",
-                 "rdzv_endpoint": f"--rdzv-endpoint={_launch.host_and_port(address, port)}",
-                 "rdzv_conf": f"--rdzv-conf=is_host={str(index == 0).lower()}"}
+            return Plan("torchrun", ["--standalone", "--local-addr=localhost", *worked_out, *options.torchrun,
+                                     *for_torchrun(options.script)], notes=notes)
+        worked_out = [*(nodes.words() if nodes.nodes != 1 else []), *worked_out]
     else:
-        words = {"nnodes": f"--nnodes={nodes}", "node_rank": f"--node-rank={index}",
-                 "master_addr": f"--master-addr={address}", "master_port": f"--master-port={port}"}
-    return [word for name, word in words.items() if name not in options.given]
+        nodes = Meeting(launch, options, launch.nodes, launch.node_rank)
+        # Kubeflow with a number of nodes that may change: torchrun reads its PET_* variables itself.
+        if launch.nodes is not None and launch.node_rank is not None:
+            worked_out = [*nodes.words(), *worked_out]
+    return Plan("torchrun", [*worked_out, *options.torchrun, *for_torchrun(options.script)], notes=notes,
+                is_master=nodes.is_master, master=nodes.master())
 
 
 def _role(launch, options):
@@ -126,12 +121,11 @@ def _role(launch, options):
     if (options.processes or 1) != 1 or str(options.given.get("nproc_per_node", "1")) != "1":
         raise CannotStart("each task of TF_CONFIG is one process, whose rank follows from its place in the cluster; "
                           "leave out --nproc and --nproc-per-node")
-    address, port, origin = launch.require_master()
-    where = _where(launch, options, address, port, launch.world_size, launch.rank)
+    tasks = Meeting(launch, options, launch.world_size, launch.rank)
     rest = [word for word in options.torchrun if word not in ("-m", "--module")]
-    return Plan("torchrun", [*where, "--nproc-per-node=1", *rest, *_script(options, wrapped=True)],
-                environment={"TACO_ROLE": launch.role}, is_master=launch.rank == 0,
-                master=(address, port, origin) if launch.world_size > 1 else None)
+    return Plan("torchrun", [*tasks.words(), "--nproc-per-node=1", *rest, "-m", *for_torchrun(_child(options))],
+                environment={"TACO_ROLE": launch.role}, is_master=tasks.is_master,
+                master=tasks.master())
 
 
 def _process(launch, options):
@@ -144,16 +138,19 @@ def _process(launch, options):
         raise CannotStart(
             f"this process is rank {launch.rank} of {launch.world_size} already (row {launch.row}); --nproc "
             f"{options.processes} would start {options.processes} in each of them: leave it out")
-    return Plan("python", [sys.executable, *_script(options, wrapped=True)])
+    return Plan("python", [sys.executable, "-m", *_child(options)])
 
 
-def _ray_driver(launch, options):
+def _ray_driver(launch, options, variables):
     """TI's Ray mode: the script is a driver, which runs once, on the head, and asks Ray for its workers."""
     if options.torchrun and set(options.given) - {"module"} or options.processes:
         raise CannotStart("in a Ray cluster the workers are Ray's: give their number in ScalingConfig(num_workers=...), "
                           "and leave out the options of torchrun and --nproc")
+    if launch.node_rank:
+        return Plan("nothing", [], notes=[f"this is node {launch.node_rank} of a Ray cluster; the script runs as a Ray "
+                                          "driver on node 0, the head, so nothing is started here"])
     environment = {}
-    if launch.head_address:
+    if launch.head_address and not variables.get("RAY_ADDRESS"):
         environment["RAY_ADDRESS"] = _launch.host_and_port(launch.head_address, launch.head_port or 6379)
     return Plan("python", [sys.executable, *(["-m"] if options.is_module else []), *options.script],
                 environment=environment, notes=["this is a node of a Ray cluster: the script runs as a Ray driver"])

@@ -9,18 +9,22 @@ import sys
 
 from torch_taco import _launch
 from torch_taco.run import waiting
-from torch_taco.run.plan import CannotStart, Plan
+from torch_taco.run.plan import FOR_THIS_PROCESS, CannotStart, Plan
 
 # Variables that the processes on the other hosts need as well.
-_PREFIXES = ("LIGHT_", "TACO_", "NCCL_", "TCCL_", "GLOO_", "TORCH_", "PYTHON", "OMP_", "UCX_", "CUDA_", "HOROVOD_")
+_PREFIXES = ("LIGHT_", "TACO_", "NCCL_", "TCCL_", "GLOO_", "TORCH_", "PYTORCH_", "PYTHON", "OMP_", "UCX_",
+             "CUDA_", "HOROVOD_")
 _NAMES = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "GPU_NUM", "GPU_NUM_PER_NODE")
+# Said again to the processes by mpirun itself, or meant for this host alone.
+_NOT_PASSED = {"MASTER_ADDR", "MASTER_PORT", *FOR_THIS_PROCESS}
 _DEFAULT_MASTER_PORT = 29500
 _DEFAULT_END_PORT = 29400
+_VERSION_SECONDS = 30
 
 
 def plan(launch, options):
     """The Plan of this host."""
-    foreign = [word for word in options.torchrun if word not in ("-m", "--module")]
+    foreign = options.torchrun_without("module", "master_addr", "master_port")
     if foreign:
         raise CannotStart(f"{' '.join(foreign)}: in MPI mode mpirun starts the processes, not torchrun, so its options "
                           "have no meaning; leave them out (--mpirun-options passes options to mpirun)")
@@ -29,7 +33,8 @@ def plan(launch, options):
     if not hosts:
         raise CannotStart("the launch environment names no hosts for mpirun; it expects OMPI_MCA_orte_default_hostfile "
                           "or NODE_IP_SLOT_LIST")
-    if options.processes is not None:
+    # --nproc gpu: that is what the slots are.
+    if isinstance(options.processes, int):
         shared = [slots for _, slots in hosts if slots < options.processes]
         if shared:
             notes.append(f"{options.processes} processes of a host share {min(shared)} "
@@ -44,7 +49,8 @@ def plan(launch, options):
                               "launch environment), so it is not known whether it starts mpirun or waits")
         return made
     made.how = "mpirun"
-    made.arguments = command(hosts, names[0], launch.master_port or _DEFAULT_MASTER_PORT, options)
+    made.arguments = command(hosts, options.given.get("master_addr") or names[0],
+                             launch.master_port or _DEFAULT_MASTER_PORT, options)
     return made
 
 
@@ -74,7 +80,7 @@ def command(hosts, master, port, options, variables=None):
     total = sum(slots for _, slots in hosts)
     placed = ",".join(f"{host}:{slots}" for host, slots in hosts)
     passed = sorted(name for name in variables if name.startswith(_PREFIXES) or name in _NAMES)
-    passed = [name for name in passed if name not in ("MASTER_ADDR", "MASTER_PORT")]
+    passed = [name for name in passed if name not in _NOT_PASSED]
     child = [sys.executable, "-m", "torch_taco.run.child", *(["-m"] if options.is_module else []), *options.script]
     if flavour() == "mpich":
         return ["mpiexec", "-n", str(total), "-hosts", placed, "-genvlist", ",".join(passed), "-genv", "MASTER_ADDR",
@@ -82,7 +88,7 @@ def command(hosts, master, port, options, variables=None):
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     exported = [word for name in [*passed, f"MASTER_ADDR={master}", f"MASTER_PORT={port}"] for word in ("-x", name)]
     # Not bound to cores: a training process has threads.
-    return ["mpirun", *root, "-np", str(total), "-H", placed, "-bind-to", "none", "-map-by", "slot", *exported,
+    return ["mpirun", *root, "-np", str(total), "-H", placed, "--bind-to", "none", "--map-by", "slot", *exported,
             *options.mpirun_options, *child]
 
 
@@ -91,5 +97,10 @@ def flavour():
     if shutil.which("mpirun") is None and shutil.which("mpiexec") is None:
         return ""
     program = "mpirun" if shutil.which("mpirun") else "mpiexec"
-    answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    try:
+        answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS,
+                                stdin=subprocess.DEVNULL, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotStart(f"`{program} --version` does not tell which MPI it belongs to: {error}; see that the "
+                          f"{program} on PATH ({shutil.which(program)}) works on this host") from None
     return "mpich" if "HYDRA" in answer.upper() or "MPICH" in answer.upper() else "openmpi"

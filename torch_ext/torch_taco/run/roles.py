@@ -3,17 +3,25 @@
 A parameter server serves until nobody needs it, which it cannot know by itself, and the platform wants exit code 0
 from every instance. So each worker tells the store of torchrun's agents when its script has ended, and a thread in
 each server waits for the last. The server's script then has a few seconds to end by itself; after that its process
-ends with 0. A worker that fails for good ends the servers with 1.
+ends with 0. A worker that fails for good ends the servers with 1: it says so itself where it can, and where it was
+killed its agent, which outlives it, does.
+
+The store ends with rank 0's agent, whose patience with the other agents is limited (torchrun's exit barrier, 300 s).
+So the worker of rank 0 waits for the last one before it ends; as long as it is there, its agent has all patience.
 """
 
 import contextlib
 import json
 import os
+import socket
 import sys
 import threading
+import time
 from datetime import timedelta
 
 GRACE_SECONDS = 10.0
+FIRST_PROGRESS_SECONDS, PROGRESS_SECONDS = 5.0, 60.0  # when rank 0 says that it waits for other workers
+_LOOK_SECONDS = 0.2
 _OVER = "over"
 
 
@@ -32,22 +40,59 @@ def part_of(role):
         finally:
             server.stop()
     elif role:
-        try:
-            yield
-        except BaseException as error:
-            if not (isinstance(error, SystemExit) and error.code in (None, 0)):
-                _worker_failed(role, error)
-                raise
-        _worker_done()
+        rank = os.environ["RANK"]  # the script may change what it finds there
+        with _done_by_exit(rank):
+            try:
+                yield
+            except BaseException as error:
+                if not (isinstance(error, SystemExit) and error.code in (None, 0)):
+                    _worker_failed(role, error)
+                    raise
+        _worker_done(rank)
     else:
         yield
 
 
-def _store():
+@contextlib.contextmanager
+def _done_by_exit(rank):
+    """A script that ends with os._exit(0), to spare itself the interpreter's end, is done as well."""
+    leave, process = os._exit, os.getpid()
+
+    def done(code):
+        os._exit = leave
+        try:
+            if code == 0 and os.getpid() == process:  # not a process that the script has forked
+                _worker_done(rank)
+        except SystemExit as error:
+            code = error.code
+        finally:
+            leave(code)
+
+    os._exit = done
+    try:
+        yield
+    finally:
+        os._exit = leave
+
+
+def worker_failed(plan, why):
+    """For the agent, when the process of a worker has failed for good: one that is killed says nothing itself."""
+    role = plan.environment.get("TACO_ROLE", "")
+    if role in ("", "ps") or plan.master is None:
+        return
+    with contextlib.suppress(Exception):  # what matters is the failure itself
+        # What the worker has said itself stays, and so does "done".
+        _store(*plan.master[:2], seconds=10).compare_set(
+            _OVER, "", f"the {role} on {socket.gethostname()} has failed: {why}")
+        if plan.is_master:
+            time.sleep(5 * _LOOK_SECONDS)  # the store ends with this process: time to read it
+
+
+def _store(address=None, port=None, seconds=60):
     import torch.distributed as dist
 
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
-                          timeout=timedelta(seconds=60))
+    store = dist.TCPStore(address or os.environ["MASTER_ADDR"], port or int(os.environ["MASTER_PORT"]), is_master=False,
+                          timeout=timedelta(seconds=seconds))
     return dist.PrefixStore("taco-roles", store)
 
 
@@ -56,10 +101,28 @@ def _workers():
     return sum(len(cluster.get(name, [])) for name in ("chief", "master", "worker"))
 
 
-def _worker_done():
+def _worker_done(rank):
     store = _store()
     if store.add("done", 1) == _workers():
         store.set(_OVER, "done")
+    elif rank == "0":
+        _outlast(store)
+
+
+def _outlast(store):
+    """Returns when the last worker is done; ends with 1 when one has failed, as the job then has."""
+    started = time.monotonic()
+    say_at = started + FIRST_PROGRESS_SECONDS
+    while not store.check([_OVER]):
+        time.sleep(_LOOK_SECONDS)
+        if time.monotonic() >= say_at:
+            say_at = time.monotonic() + PROGRESS_SECONDS
+            _say(f"the script has ended; still waiting for {_workers() - store.add('done', 0)} of {_workers()} workers, "
+                 f"{time.monotonic() - started:.0f} s so far")
+    answer = store.get(_OVER).decode()
+    if answer != "done":
+        _say(f"ends, since {answer}")
+        sys.exit(1)
 
 
 def _worker_failed(role, error):
@@ -96,7 +159,7 @@ class _Server:
     def _watch(self):
         try:
             while not self._store.check([_OVER]):
-                if self._stopped.wait(0.2):
+                if self._stopped.wait(_LOOK_SECONDS):
                     return
             answer = self._store.get(_OVER).decode()
         except RuntimeError as error:
@@ -105,6 +168,8 @@ class _Server:
             _say(f"ends, since {answer}")
             _leave(1)
         self._over.set()
+        if not self._stopped.is_set():
+            _say(f"the workers are done; the script has {GRACE_SECONDS:.0f} s to end by itself")
         if not self._stopped.wait(GRACE_SECONDS):
             _say("the workers are done, so this server ends")
             _leave(0)

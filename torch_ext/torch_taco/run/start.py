@@ -7,12 +7,17 @@ import subprocess
 import sys
 
 from torch_taco import _launch
-from torch_taco.run import waiting
-from torch_taco.run.plan import CannotStart
+from torch_taco.run import roles, waiting
+from torch_taco.run.plan import FOR_THIS_PROCESS, CannotStart
 
 
 def start(plan):
+    if plan.how in ("torchrun", "mpirun"):
+        for name in FOR_THIS_PROCESS:
+            os.environ.pop(name, None)
     os.environ.update(plan.environment)
+    if plan.how == "nothing":
+        return 0
     if plan.how == "torchrun":
         return _torchrun(plan)
     if plan.how == "mpirun":
@@ -44,8 +49,11 @@ def _torchrun(plan):
         torchrun.main(plan.arguments)
     except ChildFailedError as error:
         print(error, file=sys.stderr, flush=True)
-        return _status(error.get_first_failure()[1].exitcode)
+        code = error.get_first_failure()[1].exitcode
+        roles.worker_failed(plan, f"signal {-code}" if code < 0 else f"exit code {code}")
+        return _status(code)
     except SignalException as error:
+        roles.worker_failed(plan, f"its `taco run` was ended by signal {int(error.sigval)}")
         return _status(-error.sigval)
     return 0
 
@@ -72,15 +80,35 @@ def _mpirun(plan):
 
 
 def _run(command):
+    """The exit status of mpirun; 128 + n where signal n has come to this process, which is the platform's way to stop a
+    task, and mpirun's to end its processes on all hosts."""
+    received, early = [], []
+    process = None
+
+    def pass_on(number, _):
+        received.append(number)
+        if process is None:
+            early.append(number)
+        else:
+            process.send_signal(number)
+
+    # Before mpirun is started: none may come in between. A session of its own, so that Ctrl-C comes to mpirun once.
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
-        process = subprocess.Popen(command)
+        process = subprocess.Popen(command, start_new_session=True)
+        for number in early[:1]:
+            process.send_signal(number)
+        code = process.wait()
+    except PermissionError as error:
+        raise CannotStart(f"{command[0]} cannot be started: {error}; see what {command[0]} is on PATH "
+                          f"({os.environ.get('PATH')})") from None
     except FileNotFoundError:
         raise CannotStart(f"there is no {command[0]} on PATH ({os.environ.get('PATH')}), and this node is in MPI mode; "
                           "install Open MPI or MPICH in the image, or extend PATH") from None
-    # The platform stops a task by SIGTERM; mpirun ends its processes on all hosts when it gets one.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda received, _: process.send_signal(received))
-    return _status(process.wait())
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 + received[0] if received else _status(code)
 
 
 def _wait(plan):
