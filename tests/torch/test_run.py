@@ -119,6 +119,8 @@ def test_mpi_mode_on_the_first_host(monkeypatch):
     assert "LIGHT_INTRA_SIZE" in words[words.index("-genvlist") + 1].split(",")
     words = plan("--master-addr 127.0.0.9 --master-port=2000 -m pkg", NODE_IP_SLOT_LIST="127.0.0.1:2", GPU_NUM=2).arguments
     assert words[words.index("MASTER_ADDR") + 1] == "127.0.0.9" and words[words.index("MASTER_PORT") + 1] == "2000"
+    with pytest.raises(CannotStart, match="names the address '::1'.*name that host instead"):
+        plan("train.py", NODE_IP_SLOT_LIST="[::1]:2", GPU_NUM=2)
 
 
 def test_mpirun_that_does_not_answer_is_told(tmp_path, monkeypatch):

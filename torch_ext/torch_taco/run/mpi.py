@@ -77,6 +77,10 @@ def is_this_host(name):
 def command(hosts, master, port, options, variables=None):
     """mpirun's command line, by what kind of mpirun is there."""
     variables = os.environ if variables is None else variables
+    for host, _ in hosts:
+        if ":" in host:
+            raise CannotStart(f"the host list names the address '{host}', but mpirun's list of hosts (host:slots) has no "
+                              "place for IPv6 addresses; name that host instead")
     total = sum(slots for _, slots in hosts)
     placed = ",".join(f"{host}:{slots}" for host, slots in hosts)
     passed = sorted(name for name in variables if name.startswith(_PREFIXES) or name in _NAMES)
