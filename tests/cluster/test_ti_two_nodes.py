@@ -105,8 +105,9 @@ def test_mpi_mode_runs_mpirun_on_the_first_host_only(tmp_path):
     """Both instances run the command; both end with mpirun's exit code."""
     (tmp_path / "mpirun").write_text(MPIRUN)
     (tmp_path / "mpirun").chmod(0o755)
+    (tmp_path / "train.py").touch()
     given = {"NODE_IP_SLOT_LIST": "10.77.0.1:2,10.77.0.2:2", "GPU_NUM": 4, "GPU_NUM_PER_NODE": 2}
-    shell = f'PATH={tmp_path}:$PATH; taco run train.py; echo "EXIT $?"'
+    shell = f'PATH={tmp_path}:$PATH; taco run {tmp_path}/train.py; echo "EXIT $?"'
     with cluster.Cluster(2) as made:
         outputs = made.run(lambda node: on(node, "sh", "-c", shell, given=given), timeout=120)
     assert re.findall(r"^EXIT (.*)$", "\n".join(outputs), re.MULTILINE) == ["3", "3"], outputs

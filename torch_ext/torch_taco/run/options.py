@@ -95,8 +95,8 @@ def parse(argv):
 
 
 def require_script(options, how):
-    """CannotStart where the script that is about to be started is not there."""
-    if how in ("wait", "nothing") or options.is_module or options.is_program or os.path.exists(options.script[0]):
+    """CannotStart where the script is not there, also on a host that waits: mpirun starts ranks on it too."""
+    if how == "nothing" or options.is_module or options.is_program or os.path.exists(options.script[0]):
         return
     raise CannotStart(f"there is no script '{options.script[0]}' in {os.getcwd()}; give its path, or -m and a module")
 
