@@ -1,7 +1,6 @@
 """Two nodes as the TI platform makes them, each with exactly its variables: `taco run train.py` on both is all that is
 typed. The nodes are network namespaces."""
 
-import importlib.util
 import os
 import re
 import sys
@@ -10,21 +9,11 @@ import pytest
 
 import launching
 import ranks
+from namespaces import cluster, needs_namespaces
 
 pytestmark = pytest.mark.skipif(not ranks.IS_TACO, reason="tests taco's launching: TEST_BACKEND is set")
 
 
-def load(name, path):
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-cluster = load("perf_cluster", launching.ROOT / "perf" / "cluster" / "__init__.py")
-REASON = cluster.why_not()
-needs_namespaces = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces can be made")
 PORT = 23456
 
 

@@ -1,7 +1,6 @@
 """Two nodes that are network namespaces: DDP over TCP between them, shared memory only inside each, and as many
 bytes on the wire as docs/algorithms.md says."""
 
-import importlib.util
 import json
 import pathlib
 import sys
@@ -10,22 +9,12 @@ import tempfile
 import pytest
 
 import ranks
+from namespaces import cluster, needs_namespaces
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = pathlib.Path(__file__).resolve().parent / "train_and_count.py"
 
 
-def load(name, path):
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-cluster = load("perf_cluster", ROOT / "perf" / "cluster" / "__init__.py")
-REASON = cluster.why_not()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces can be made")
+pytestmark = needs_namespaces
 
 
 def train(choices=("unset",), per_node=2, steps=4, hostnames=None):

@@ -1,9 +1,7 @@
 """mpirun over two hosts that are network namespaces with a /dev/shm of their own: rank 0 finds the address that leads
 to the others, and MPI carries what leaves a host."""
 
-import importlib.util
 import os
-import pathlib
 import shlex
 import stat
 import subprocess
@@ -15,21 +13,10 @@ import launching  # noqa: E402
 import pytest  # noqa: E402
 import ranks  # noqa: E402
 from mpi_launchers import LAUNCHERS, VARIABLES  # noqa: E402
+from namespaces import cluster, needs_namespaces  # noqa: E402
 
-
-def load_cluster():
-    path = pathlib.Path(__file__).resolve().parents[2] / "perf" / "cluster" / "__init__.py"
-    spec = importlib.util.spec_from_file_location("perf_cluster_for_mpi", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-cluster = load_cluster()
-REASON = cluster.why_not()
 pytestmark = [
-    pytest.mark.skipif(bool(REASON), reason=REASON or "namespaces can be made"),
+    needs_namespaces,
     pytest.mark.skipif(not ranks.IS_TACO, reason="tests taco's use of MPI: TEST_BACKEND is set"),
 ]
 
