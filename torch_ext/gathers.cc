@@ -1,6 +1,4 @@
 // The gathers: every rank's elements to all ranks, or to one. They take every dtype.
-#include <algorithm>
-
 #include "csrc/base/format.h"
 #include "torch_ext/arguments.h"
 #include "torch_ext/process_group_taco.h"

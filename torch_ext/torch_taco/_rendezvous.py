@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
 
 from torch_taco import _launch, _session
+from torch_taco._listen import listen
 
 PROGRESS_SECONDS = 5.0
 _GRACE_SECONDS = 1.0  # torch's own timeout goes first where it works
@@ -96,7 +97,7 @@ def open_store(port, world_size, timeout, origin, loopback=None):
     if loopback is not None and loopback != "localhost":
         own = loopback
     try:
-        listener = _listen(own if loopback is not None else "", port)
+        listener = listen(own if loopback is not None else "", port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             try:  # by a store of this very process, which may be shared
@@ -106,13 +107,6 @@ def open_store(port, world_size, timeout, origin, loopback=None):
         _launch.check_port(port, origin)
         raise
     return dist.TCPStore(own, listener.getsockname()[1], world_size, master_listen_fd=listener.detach(), **options)
-
-
-def _listen(host, port):
-    if host or not socket.has_dualstack_ipv6():
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=1024)
-    return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
 
 
 def _warn_of_foreign_master(launch, address, origin):

@@ -14,6 +14,7 @@ import threading
 import time
 
 from torch_taco import _launch
+from torch_taco._listen import listen
 from torch_taco.run.plan import CannotStart
 
 LATE_SECONDS = 30.0  # how long the first host waits at the end for those that have not connected yet
@@ -33,8 +34,7 @@ class Announcer:
 
     def __init__(self, port, token, others):
         try:
-            self._listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True) \
-                if socket.has_dualstack_ipv6() else socket.create_server(("", port))
+            self._listener = listen("", port)
         except OSError:
             _launch.check_port(port, "--port of taco run")
             raise
