@@ -451,7 +451,7 @@ def test_host_that_never_asks_is_not_waited_for_long(port):
     announcer = waiting.Announcer(port, "job", 1)
     started = time.monotonic()
     announcer.end(0, late_seconds=0.3)
-    assert 0.3 <= time.monotonic() - started < 5
+    assert 0.3 <= time.monotonic() - started < 30
 
 
 def test_first_host_that_dies_is_an_error_of_the_others(port):

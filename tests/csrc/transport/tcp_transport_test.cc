@@ -347,12 +347,12 @@ TEST_CASE("the counters count, and wake() wakes") {
     std::this_thread::sleep_for(Millis(50));
     pair[0].wake();
   });
-  pair[0].progress(Millis(1900));
+  pair[0].progress(Millis(60000));
   other.join();
-  CHECK(Clock::now() - began < Millis(1000));
+  CHECK(Clock::now() - began < Millis(20000));
   pair[1].wake();
-  pair[1].waitReady(Millis(1900));
-  CHECK(Clock::now() - began < Millis(1000));
+  pair[1].waitReady(Millis(60000));
+  CHECK(Clock::now() - began < Millis(20000));
 }
 
 TEST_CASE("without descriptors for new connections it waits until there are some") {
