@@ -6,7 +6,7 @@ VENV := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-large conformance torch-matrix fresh-test bench docs format lint clean
+.PHONY: help setup demo test test-large soak conformance torch-matrix fresh-test bench peers docs format lint clean
 
 help: ## this list
 	@echo "TACO: a communication backend for torch.distributed. The targets:"
@@ -24,6 +24,10 @@ test: setup ## all tests: C++ (release, asan), Python, torch's own suite on 2 an
 test-large: setup ## the tests that need many GB of memory or many minutes
 	@$(VENV)/python -m pytest tests --large -m large $(ARGS)
 
+soak: setup ## every fault at every point, then 20 minutes of random ones; MINUTES=2 for the short form alone
+	@$(if $(MINUTES),,$(VENV)/python scripts/test faults &&) \
+	  $(VENV)/python tests/soak/soak.py --minutes $(or $(MINUTES),20) $(ARGS)
+
 conformance: setup ## torch's own distributed suite, gloo and taco side by side, 2, 3, 4 and 8 ranks
 	@$(VENV)/python tests/torch/conformance.py $(ARGS)
 
@@ -35,6 +39,9 @@ fresh-test: ## `make test` in a minimal Debian 12 (root; TARGET=demo for another
 
 bench: setup ## taco and gloo, all_reduce of every size, in one run
 	@$(VENV)/taco bench all_reduce --peers gloo $(ARGS)
+
+peers: ## what TACO is measured against, into build/peers; one line says what of each could be had
+	@$(PYTHON) perf/peers/setup $(ARGS)
 
 docs: setup ## rewrite docs/settings.md and docs/operations.md from the code
 	@$(VENV)/taco settings > build/settings.md && mv build/settings.md docs/settings.md

@@ -7,8 +7,11 @@
 
 #include <string>
 
+#include "csrc/base/flag_latency.h"
+#include "csrc/base/fault_point.h"
 #include "csrc/base/format.h"
 #include "csrc/communicator/communicator.h"
+#include "csrc/communicator/flight_dump.h"
 #include "csrc/settings/settings.h"
 #include "torch_ext/errors.h"
 #include "torch_ext/mpi.h"
@@ -58,7 +61,7 @@ void bindPlan(py::module_& module) {
       .def_property_readonly("algorithm",
                              [](const AllreducePlan& plan) { return name(plan.algorithm); })
       .def_readonly("piece_bytes", &AllreducePlan::pieceBytes)
-      .def_readonly("why", &AllreducePlan::why)
+      .def_property_readonly("why", &AllreducePlan::why)
       .def("__eq__", [](const AllreducePlan& a, const AllreducePlan& b) { return a == b; })
       .def("__str__", &AllreducePlan::describe)
       .def("__repr__", [](const AllreducePlan& plan) {
@@ -87,6 +90,14 @@ void bindGroup(py::module_& module) {
              const Traffic sent = self.communicator().traffic();
              return py::make_tuple(sent.sharedMemoryBytes, sent.networkBytes);
            })
+      .def("shared_empty",
+           [](Group& self, int64_t elements, const py::object& dtype) {
+             dtypeOfPython(dtype);
+             const auto scalar = reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type;
+             py::gil_scoped_release release;
+             return self.allocateTensor(elements, at::TensorOptions().dtype(scalar));
+           },
+           py::arg("elements"), py::arg("dtype"))
       .def("monitored_barrier",
            [](Group& self, std::optional<Millis> timeout, bool waitAllRanks) {
              c10d::BarrierOptions options;
@@ -94,6 +105,18 @@ void bindGroup(py::module_& module) {
              self.monitoredBarrier(options, waitAllRanks);
            },
            py::arg("timeout"), py::arg("wait_all_ranks"), WithoutGil());
+}
+
+// The flight record into `folder`, or to where failures write it.
+std::string dump(std::optional<std::string> folder) {
+  return translated("torch_taco.dump", [&] {
+    if (!folder) folder = flightFolder(readSettings(processEnvironment()));
+    if (!folder) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "TACO_DUMP_DIR is 'none', so the path of a folder must be passed");
+    }
+    return dumpFlightRecord(*folder, "torch_taco.dump() was called");
+  });
 }
 
 }  // namespace
@@ -108,7 +131,20 @@ PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = TACO_VERSION;
   module.attr("TORCH_VERSION") = TACO_TORCH_VERSION;
   taco::bindMpi(module);
+  // For tests: see csrc/base/fault_point.h.
+  module.def(
+      "_set_fault_point",
+      [](const std::string& name, int nth, const std::string& action) {
+        taco::setFaultPoint(name, nth, taco::faultActionOf(action));
+      },
+      py::arg("name"), py::arg("nth") = 1, py::arg("action") = "kill");
   module.def("settings_markdown", &taco::settingsMarkdown, "The text of docs/settings.md.");
+  module.def("_flag_latency_ns",
+             [](int first, int second) {
+               return taco::translated("taco bench", [&] { return taco::flagLatencyNs(first, second); });
+             },
+             py::arg("first_cpu"), py::arg("second_cpu"), taco::WithoutGil());
+  module.def("dump", &taco::dump, py::arg("folder"), taco::WithoutGil());
   module.def("shutdown_all", &taco::ProcessGroupTaco::shutdownAll, py::arg("patience"),
              taco::WithoutGil());
 }

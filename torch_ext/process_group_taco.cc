@@ -4,6 +4,7 @@
 
 #include "csrc/base/format.h"
 #include "csrc/base/log.h"
+#include "csrc/base/process_generation.h"
 #include "torch_ext/errors.h"
 #include "torch_ext/nesting.h"
 #include "torch_ext/store_adapter.h"
@@ -41,13 +42,14 @@ std::string groupName(const ProcessGroupTaco::Options& options) {
 
 ProcessGroupTaco::ProcessGroupTaco(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                    c10::intrusive_ptr<Options> options)
-    : Backend(rank, size), options_(std::move(options)), ownerProcess_(::getpid()) {
+    : Backend(rank, size), options_(std::move(options)), ownerProcess_(::getpid()),
+      ownerGeneration_(processGeneration()) {
   init();
   const std::string what = str("taco: making the group '", groupName(*options_), "'");
   CommunicatorConfig config;
   config.deadline = Deadline::after(options_->timeout);  // to connect to the store may take a while
   const auto adapter =
-      translated(what, [&] { return std::make_shared<StoreAdapter>(store, rank); });
+      translated(what, [&] { return std::make_shared<StoreAdapter>(store, rank, options_->timeout); });
   store_ = adapter;
   config.rank = rank;
   config.size = size;
@@ -55,6 +57,9 @@ ProcessGroupTaco::ProcessGroupTaco(const c10::intrusive_ptr<c10d::Store>& store,
   config.environment = processEnvironment();
   config.timeout = options_->timeout;
   config.groupName = groupName(*options_);
+  for (const auto global : options_->global_ranks_in_group) {
+    config.globalRanks.push_back(static_cast<int>(global));
+  }
   translated(what, [&] {
     try {
       communicator_ = std::make_shared<Communicator>(config);
@@ -90,7 +95,7 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupTaco::getBackendOptions()
 }
 
 void ProcessGroupTaco::requireUsable() const {
-  if (::getpid() != ownerProcess_) {
+  if (processGeneration() != ownerGeneration_) {
     throw c10::DistBackendError(
         str("taco: the group '", groupName(*options_), "' was made in process ", ownerProcess_,
             " and cannot be used in process ", ::getpid(),
@@ -139,18 +144,22 @@ ProcessGroupTaco::WorkPtr ProcessGroupTaco::launch(Launch operation, Body body) 
     work->settle(std::nullopt);
     if (inner.failure) throw *inner.failure;
   };
-  const auto mode = operation.async ? Communicator::Mode::kAsync : Communicator::Mode::kSync;
-  const TicketPtr ticket = translated(operation.title, [&] {
+  translated(operation.title, [&] {
     try {
-      return communicator_->submit(mode, operation.timeout, std::move(run));
+      if (operation.async) {
+        const TicketPtr ticket =
+            communicator_->submit(operation.timeout, std::move(run), operation.title);
+        // Does nothing after success: the body has settled it.
+        ticket->onDone([work](const Ticket& done) { work->settle(done.error()); });
+      } else if (const auto why = communicator_->run(operation.timeout, run, operation.title)) {
+        work->settle(*why);
+      }
     } catch (...) {
       const Error error = currentError();
       work->settle(error);  // a joined work must not wait for it
       throw error;
     }
   });
-  // Does nothing after success: the body has settled it.
-  ticket->onDone([work](const Ticket& done) { work->settle(done.error()); });
   return work;
 }
 

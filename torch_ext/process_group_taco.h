@@ -112,6 +112,13 @@ class ProcessGroupTaco final : public c10d::Backend {
   void startCoalescing() override;
   c10::intrusive_ptr<c10d::Work> endCoalescing() override;
 
+  // --- shared_tensor.cc
+  // Collective over the group: an uninitialised tensor of `size` elements in memory that all ranks
+  // of the node see, where an all-reduce needs no copies; an ordinary one where there is none.
+  // DDP makes its buckets this way where DDP_DISABLE_COMM_MEM=0.
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;  // NOLINT(runtime/int)
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
+
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setSequenceNumberForGroup() override {}  // starts at 0 on every rank
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
@@ -158,6 +165,7 @@ class ProcessGroupTaco final : public c10d::Backend {
 
   const c10::intrusive_ptr<Options> options_;
   const int64_t ownerProcess_;  // a forked child must leave the connections alone
+  const uint64_t ownerGeneration_;
   std::shared_ptr<KeyValueStore> store_;
   std::shared_ptr<Communicator> communicator_;
   std::atomic<uint64_t> sequence_{0};  // collectives called so far

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -24,8 +25,10 @@ namespace taco {
 // many groups it has made under this prefix, and the count is part of every key.
 class StoreAdapter final : public KeyValueStore {
  public:
-  StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, int rank)
-      : connection_(StoreConnection::of(store)), store_(store) {
+  // `patience`: how long the store may take for an answer while the group is made.
+  StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, int rank, Millis patience)
+      : patienceMs_(patience.count() > 0 ? patience.count() : kMostPatience.count()),
+        connection_(StoreConnection::of(store)), store_(store) {
     if (connection_) prefix_ = prefixOf(store);
     countKey_ = str(prefix_, "groups made by rank ", rank);
     prefix_ += str(countOfGroups(1), "/");
@@ -36,14 +39,14 @@ class StoreAdapter final : public KeyValueStore {
 
   void set(const std::string& name, const std::string& value) override {
     const std::string key = prefix_ + name;
-    ask("write", key, [&](c10d::Store& store) { store.set(key, value); });
+    ask("write", key, [key, value](c10d::Store& store) { store.set(key, value); });
   }
 
   std::string get(const std::string& name, const Deadline& deadline) override {
     if (!connection_) return waitAndGet(prefix_ + name, deadline);
     Millis pause{0};
     for (int round = 0;; ++round) {
-      if (auto value = peek(name)) return *value;
+      if (auto value = peekWithin(name, deadline)) return *value;
       if (deadline.expired()) throw nobodyWrote(prefix_ + name, deadline);
       // Ranks come together within milliseconds, or one is late and the store is to have its peace.
       pause = round < kQuickRounds ? kFirstPause : std::min(2 * pause, kLongestPause);
@@ -52,30 +55,41 @@ class StoreAdapter final : public KeyValueStore {
   }
 
   std::optional<std::string> peek(const std::string& name) override {
-    const std::string key = prefix_ + name;
-    std::optional<std::string> value;
-    ask("read", key, [&](c10d::Store& store) {
-      if (store.check({key})) value = store.get_to_str(key);
-    });
-    return value;
+    return peekWithin(name, Deadline::never());
   }
+
 
   int64_t add(const std::string& name, int64_t amount) override {
     const std::string key = prefix_ + name;
-    int64_t sum = 0;
-    ask("add to", key, [&](c10d::Store& store) { sum = store.add(key, amount); });
-    return sum;
+    const auto sum = std::make_shared<int64_t>(0);
+    ask("add to", key, [key, sum, amount](c10d::Store& store) { *sum = store.add(key, amount); });
+    return *sum;
   }
+
+  void limitCalls(Millis patience) override { patienceMs_ = patience.count(); }
 
  private:
   static constexpr int kQuickRounds = 20;
+  static constexpr Millis kMostPatience{24 * 3600 * 1000};
+  static constexpr Millis kLeastPatience{500};  // at its deadline a busy store may still answer
   static constexpr Millis kFirstPause{1};
   static constexpr Millis kLongestPause{100};
 
+  std::optional<std::string> peekWithin(const std::string& name, const Deadline& deadline) {
+    const std::string key = prefix_ + name;
+    const auto value = std::make_shared<std::optional<std::string>>();
+    ask("read", key, [key, value](c10d::Store& store) {
+      if (store.check({key})) *value = store.get_to_str(key);
+    }, deadline);
+    return *value;
+  }
+
   int64_t countOfGroups(int64_t change) {
-    int64_t count = 0;
-    ask("add to", countKey_, [&](c10d::Store& store) { count = store.add(countKey_, change); });
-    return count;
+    const auto count = std::make_shared<int64_t>(0);
+    ask("add to", countKey_, [key = countKey_, count, change](c10d::Store& store) {
+      *count = store.add(key, change);
+    });
+    return *count;
   }
 
   // A file or a store of the user's own: nobody else's calls wait behind ours.
@@ -90,10 +104,15 @@ class StoreAdapter final : public KeyValueStore {
     }
   }
 
-  void ask(const char* verb, const std::string& key, const StoreConnection::Call& call) {
+  void ask(const char* verb, const std::string& key, const StoreConnection::Call& call,
+           const Deadline& deadline = Deadline::never()) {
     try {
       if (connection_) {
-        connection_->ask(call);
+        Millis patience(patienceMs_.load());
+        if (!deadline.isNever()) {
+          patience = std::chrono::ceil<Millis>(deadline.remaining(patience)) + kLeastPatience;
+        }
+        connection_->ask(call, patience);
       } else {
         call(*store_);
       }
@@ -115,6 +134,7 @@ class StoreAdapter final : public KeyValueStore {
                      why));
   }
 
+  std::atomic<int64_t> patienceMs_;  // relaxed: of one call
   const std::shared_ptr<StoreConnection> connection_;  // null: `store_` is used itself
   const c10::intrusive_ptr<c10d::Store> store_;
   std::string countKey_;

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "csrc/base/format.h"
@@ -66,19 +67,53 @@ std::shared_ptr<StoreConnection> StoreConnection::of(
 StoreConnection::StoreConnection(c10::intrusive_ptr<c10d::Store> origin)
     : origin_(std::move(origin)), creator_(::getpid()) {}
 
-void StoreConnection::ask(const Call& call) {
-  std::lock_guard<std::mutex> lock(mutex_);
+struct StoreConnection::Answer {
+  bool done = false;
+  std::exception_ptr trouble;
+};
+
+void StoreConnection::ask(const Call& call, std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  const auto reply = std::make_shared<Answer>();
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!changed_.wait_until(lock, until, [&] { return !busy_ || abandoned_; }) || abandoned_) {
+    throw Error(ErrorCode::kPeerFailed,
+                "the store still owes the answer to an earlier question (has its host stopped, is the "
+                "network to it broken?)");
+  }
   if (lost_) throw Error(ErrorCode::kPeerFailed, "the connection to the store broke before");
   if (creator_ != ::getpid()) {
     throw Error(ErrorCode::kAborted, "this process was forked after the group was made");
   }
+  std::thread asking([self = shared_from_this(), call, reply] { self->answer(call, *reply); });
+  busy_ = true;
+  const bool answered = changed_.wait_until(lock, until, [&] { return reply->done; });
+  abandoned_ = !answered;
+  lock.unlock();
+  if (!answered) {
+    asking.detach();
+    throw Error(ErrorCode::kPeerFailed,
+                str("the store has not answered within ", patience.count(),
+                    " ms (has its host stopped, is the network to it broken?)"));
+  }
+  asking.join();
+  if (reply->trouble) std::rethrow_exception(reply->trouble);
+}
+
+void StoreConnection::answer(const Call& call, Answer& answer) {
+  std::exception_ptr trouble;
   try {
     if (!connection_) connection_ = origin_->clone();
     call(*connection_);
   } catch (...) {
-    lost_ = true;
-    throw;
+    trouble = std::current_exception();
   }
+  std::lock_guard<std::mutex> lock(mutex_);
+  lost_ |= trouble != nullptr;
+  busy_ = abandoned_ = false;
+  answer.trouble = trouble;
+  answer.done = true;
+  changed_.notify_all();
 }
 
 }  // namespace taco

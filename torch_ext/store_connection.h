@@ -5,6 +5,8 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,7 +19,7 @@ namespace taco {
 // connects, and where no name server answers that takes 5 s a group. So all groups of a process share
 // one, on which nobody ever waits: every call is a single question, asked under a lock. It closes
 // with the last group.
-class StoreConnection {
+class StoreConnection : public std::enable_shared_from_this<StoreConnection> {
  public:
   using Call = std::function<void(c10d::Store&)>;
 
@@ -31,12 +33,22 @@ class StoreConnection {
   // Runs `call`, which asks the store one thing; connects first if nobody has. After a call that
   // threw, the server counts as gone and every further one throws Error(kPeerFailed) at once: to
   // connect anew would only wait for it.
-  void ask(const Call& call);
+  //
+  // torch's client waits for an answer as long as it takes, which is for ever if the network is
+  // gone; so the call runs on a thread of its own, and is left to itself after `patience`
+  // (Error(kPeerFailed)): it must own all that it touches.
+  void ask(const Call& call, std::chrono::milliseconds patience);
 
  private:
   const c10::intrusive_ptr<c10d::Store> origin_;  // lives, so that its address stays its own
   const pid_t creator_;
-  std::mutex mutex_;  // guards all below, and the use of the connection
+  struct Answer;
+  void answer(const Call& call, Answer& answer);
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  bool busy_ = false;       // a call is under way: the connection is its own
+  bool abandoned_ = false;  // nobody waits for it any more
   c10::intrusive_ptr<c10d::Store> connection_;
   bool lost_ = false;
 };

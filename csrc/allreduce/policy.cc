@@ -19,10 +19,6 @@ int sharedNodes(const Grid& grid) {
                                         [](const auto& node) { return node.size() >= 2; }));
 }
 
-AllreducePlan flat(std::string why) {
-  return {AllreduceAlgorithm::kFlat, 0, std::move(why)};
-}
-
 }  // namespace
 
 const char* name(AllreduceAlgorithm algorithm) {
@@ -33,30 +29,46 @@ const char* name(AllreduceAlgorithm algorithm) {
   return "unknown";
 }
 
+std::string AllreducePlan::why() const {
+  switch (reason) {
+    case Reason::kOneNode: return "all ranks are on one node";
+    case Reason::kOneRankANode: return "no node has more than one rank";
+    case Reason::kSwitchedOff: return "LIGHT_2D_ALLREDUCE=0";
+    case Reason::kAboveThreshold:
+      return str(bytes, " bytes are more than LIGHT_HIERARCHICAL_THRESHOLD=", threshold);
+    case Reason::kTooFewSharedNodes:
+      return "fewer than 2 nodes have at least 2 ranks (LIGHT_2D_ALLREDUCE=1 overrides)";
+    case Reason::kSwitchedOn: return "LIGHT_2D_ALLREDUCE=1";
+    case Reason::kSharedNodes: return str(sharedNodes, " nodes have at least 2 ranks");
+  }
+  return "unknown";
+}
+
 std::string AllreducePlan::describe() const {
   std::string text = name(algorithm);
   if (pieceBytes > 0) text += str(" in pieces of ", pieceBytes, " bytes");
-  return text + " (" + why + ")";
+  return text + " (" + why() + ")";
 }
 
 AllreducePlan chooseAllreduce(const AllreduceRequest& request, const Grid& grid,
                               const Settings& settings) {
-  const int shared = sharedNodes(grid);
-  if (grid.numNodes() < 2) return flat("all ranks are on one node");
-  if (shared == 0) return flat("no node has more than one rank");
-  if (settings.allreduce2d == false) return flat("LIGHT_2D_ALLREDUCE=0");
-  if (request.bytes > settings.hierarchicalThreshold) {
-    return flat(str(request.bytes, " bytes are more than LIGHT_HIERARCHICAL_THRESHOLD=",
-                    settings.hierarchicalThreshold));
-  }
-  if (!settings.allreduce2d && shared < 2) {
-    return flat("fewer than 2 nodes have at least 2 ranks (LIGHT_2D_ALLREDUCE=1 overrides)");
-  }
+  using Reason = AllreducePlan::Reason;
   AllreducePlan plan;
+  if (grid.numNodes() < 2) return plan;
+  plan.bytes = request.bytes;
+  plan.threshold = settings.hierarchicalThreshold;
+  plan.sharedNodes = sharedNodes(grid);
+  auto flat = [&plan](Reason reason) {
+    plan.reason = reason;
+    return plan;
+  };
+  if (plan.sharedNodes == 0) return flat(Reason::kOneRankANode);
+  if (settings.allreduce2d == false) return flat(Reason::kSwitchedOff);
+  if (request.bytes > settings.hierarchicalThreshold) return flat(Reason::kAboveThreshold);
+  if (!settings.allreduce2d && plan.sharedNodes < 2) return flat(Reason::kTooFewSharedNodes);
   plan.algorithm = AllreduceAlgorithm::k2d;
   plan.pieceBytes = std::clamp(request.bytes / 16, kSmallestPiece, kLargestPiece);
-  plan.why = settings.allreduce2d ? "LIGHT_2D_ALLREDUCE=1"
-                                  : str(shared, " nodes have at least 2 ranks");
+  plan.reason = settings.allreduce2d ? Reason::kSwitchedOn : Reason::kSharedNodes;
   return plan;
 }
 

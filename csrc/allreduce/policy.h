@@ -24,12 +24,27 @@ struct AllreduceRequest {
   ReduceOp op = ReduceOp::kSum;
 };
 
+// Made for every all-reduce, so it holds no text.
 struct AllreducePlan {
+  enum class Reason : uint8_t {
+    kOneNode,
+    kOneRankANode,
+    kSwitchedOff,
+    kAboveThreshold,
+    kTooFewSharedNodes,
+    kSwitchedOn,
+    kSharedNodes,
+  };
+
   AllreduceAlgorithm algorithm = AllreduceAlgorithm::kFlat;
   uint64_t pieceBytes = 0;  // of the pipeline (2D); 0: not pipelined here
-  std::string why;          // one sentence
+  Reason reason = Reason::kOneNode;
+  uint64_t bytes = 0;        // of the request
+  uint64_t threshold = 0;    // LIGHT_HIERARCHICAL_THRESHOLD
+  int sharedNodes = 0;       // nodes with at least 2 ranks
 
   bool operator==(const AllreducePlan&) const = default;
+  std::string why() const;  // one sentence
   std::string describe() const;
 };
 

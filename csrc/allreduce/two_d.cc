@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/base/fault_point.h"
+
 namespace taco {
 namespace {
 
@@ -22,10 +24,12 @@ class NodePieces : public Pieces {
     const Buffer mine = slices[static_cast<size_t>(links_.intra->rank())];
     const std::vector<ConstBuffer> parts(slices.begin(), slices.end());
     links_.intra->reduceScatter(op_, parts, mine, intra_);
+    faultPoint("2d.scattered");
     return mine;
   }
 
   void done(size_t piece) override {
+    faultPoint("2d.crossed");
     const std::vector<Buffer> slices = slicesOf(piece);
     links_.intra->allGather(op_, slices[static_cast<size_t>(links_.intra->rank())], slices);
   }

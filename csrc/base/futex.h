@@ -19,11 +19,13 @@ struct alignas(8) SharedCounter {
     return static_cast<int32_t>(value.load(std::memory_order_acquire) - target) >= 0;
   }
 
-  // Sets it and wakes whoever sleeps. The exchange is a full barrier: the new value is visible
-  // before `sleepers` is read, so that a rank about to sleep is either seen here or sees the value.
+  // Sets it and wakes whoever is seen to sleep. There is no barrier between the two: it would wait
+  // until the line has come from the readers' caches, 50-250 ns, as much as a small all-reduce
+  // takes. So a rank that goes to sleep within that time may be overlooked; that is why a wait's
+  // first sleep is a short one (base/wait.h), after which the value is surely visible.
   void publish(uint32_t newValue) {
-    value.exchange(newValue, std::memory_order_seq_cst);
-    if (sleepers.load(std::memory_order_seq_cst) != 0) wakeAll();
+    value.store(newValue, std::memory_order_release);
+    if (sleepers.load(std::memory_order_relaxed) != 0) wakeAll();
   }
 
   void wakeAll();

@@ -27,8 +27,10 @@ inline void pauseCpu() {
 #endif
 }
 
-// How long one sleep may last before deadline, abort and the peer's life are looked at again.
+// How long one sleep may last before deadline, abort and the peer's life are looked at again; the
+// first one is short, since whoever has just done what is waited for may not have seen the sleeper.
 constexpr std::chrono::milliseconds kSleepSlice{20};
+constexpr std::chrono::microseconds kFirstSleep{100};
 
 // The one waiting primitive: returns when ready() is true. In between it spins, yields, and then
 // alternates check() - which throws if waiting further makes no sense - with sleep(slice), which
@@ -49,9 +51,11 @@ void waitUntil(const WaitPolicy& policy, Ready ready, Check check, Sleep sleep) 
     ::sched_yield();
     if (ready()) return;
   }
+  std::chrono::nanoseconds slice = kFirstSleep;
   while (!ready()) {
     check();
-    sleep(std::chrono::nanoseconds(kSleepSlice));
+    sleep(slice);
+    slice = kSleepSlice;
   }
 }
 

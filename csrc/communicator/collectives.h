@@ -43,6 +43,10 @@ class Collectives {
   virtual void reduceScatter(std::span<const ConstBuffer> ins, Buffer out, const ReduceSpec& spec) = 0;
   virtual void allToAll(std::span<const ConstBuffer> sends, std::span<const Buffer> receives) = 0;
   virtual void barrier() = 0;
+  // Memory in which an all-reduce of this group needs no copies, if all ranks' buffers lie in such
+  // memory; `bytes` equal on all. Null on all ranks where there is none: `whyNot` says why. What a
+  // failed all-reduce leaves in it is undefined, and may change until the ranks have left.
+  virtual std::shared_ptr<void> sharedMemory(size_t bytes, std::string* whyNot) = 0;
 };
 
 }  // namespace taco

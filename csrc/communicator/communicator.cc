@@ -1,18 +1,24 @@
 #include "csrc/communicator/communicator.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
 
+#include "csrc/base/fault_point.h"
 #include "csrc/base/format.h"
 #include "csrc/base/log.h"
+#include "csrc/base/process_generation.h"
 #include "csrc/communicator/endpoint.h"
+#include "csrc/communicator/flight_dump.h"
+#include "csrc/communicator/flight_task.h"
 #include "csrc/communicator/group_collectives.h"
+#include "csrc/communicator/group_flight.h"
 #include "csrc/communicator/links.h"
 #include "csrc/communicator/status_board.h"
 #include "csrc/engine/lane.h"
 #include "csrc/p2p/point_to_point.h"
+#include "csrc/topology/shm_file.h"
 #include "csrc/topology/topology.h"
 
 namespace taco {
@@ -21,6 +27,9 @@ namespace {
 // How long an orderly end waits for the peers' kernels to take what was sent.
 constexpr Millis kGoodbye{5000};
 
+// How long a group that works lets a store keep it waiting: what it asks there can do without.
+constexpr Millis kStorePatience{500};
+
 enum LaneNumber : size_t { kOrderedLane = 0, kPointToPointLane = 1 };
 
 }  // namespace
@@ -28,7 +37,18 @@ enum LaneNumber : size_t { kOrderedLane = 0, kPointToPointLane = 1 };
 struct Communicator::State {
   explicit State(const CommunicatorConfig& theConfig);
 
+  // An operation between its call and its execution.
+  struct Issued {
+    const char* title;
+    Millis budget;
+    uint64_t number;  // in the flight record
+    Clock::time_point at;
+  };
+
+  void make(const Deadline& deadline);
   void checkProcess(const char* what) const;
+  Issued issue(Millis timeout, const char* title);
+  void execute(const Issued& issued, FunctionRef<void(Collectives&)> body, Clock::time_point now);
   void onFailure(const Error& why);
   std::unique_ptr<Transport> connect(LaneNumber number, Endpoint& endpoint) const;
 
@@ -38,13 +58,14 @@ struct Communicator::State {
   AbortSignal failure;
   Topology topology;
   std::unique_ptr<Links> links;
+  std::unique_ptr<GroupFlight> flight;
   std::unique_ptr<PointToPoint> pointToPoint;
   Lane lane;
   uint64_t sequence = 0;                 // by the task that runs in the lane
   std::atomic<uint64_t> submitted{0};    // relaxed: a number for users to compare
   std::atomic<int64_t> timeoutMs{0};     // relaxed: read at the start of each operation
   std::atomic<bool> ended{false};        // false -> true once, by shutdown() or abort()
-  pid_t creatorPid = ::getpid();
+  const uint64_t creator = processGeneration();
 };
 
 std::unique_ptr<Transport> Communicator::State::connect(LaneNumber number,
@@ -60,12 +81,22 @@ Communicator::State::State(const CommunicatorConfig& theConfig)
       board(*config.store, config.rank) {
   setLogLevel(settings.logLevel);
   timeoutMs = config.timeout.count();
-  const Deadline deadline = config.deadline.value_or(Deadline::after(config.timeout));
+  try {
+    make(config.deadline.value_or(Deadline::after(config.timeout)));
+  } catch (const std::exception& error) {
+    // For those that have made theirs, and will find this rank gone.
+    board.showFailure(Error(ErrorCode::kSystem, error.what()));
+    removeShmLeftovers();  // of a rank that was killed meanwhile
+    throw;
+  }
+}
 
+void Communicator::State::make(const Deadline& deadline) {
   const auto ordered = Endpoint::open(settings, config.environment, deadline);
   const auto unordered = Endpoint::open(settings, config.environment, deadline);
   topology = meet({config.rank, config.size, {ordered->address(), unordered->address()}},
                   *config.store, settings, config.environment, deadline);
+  faultPoint("init.met");
 
   LinkParts parts;
   parts.rank = config.rank;
@@ -76,15 +107,20 @@ Communicator::State::State(const CommunicatorConfig& theConfig)
   parts.mesh =
       std::make_shared<Mesh>(connect(kOrderedLane, *ordered), failure);
   links = std::make_unique<Links>(parts, deadline);
+  faultPoint("init.linked");
   pointToPoint = std::make_unique<PointToPoint>(
       connect(kPointToPointLane, *unordered), failure, config.groupName);
   lane.setErrorHandler([this](const Error& why) { onFailure(why); });
+  flight = std::make_unique<GroupFlight>(
+      GroupFlight::Facts{config.groupName, config.rank, config.size, config.globalRanks}, topology,
+      flightFolder(settings));
+  config.store->limitCalls(kStorePatience);
 }
 
 // A forked child has this object's memory but none of its threads, and shares the parent's
 // connections: whatever it did there would be done to the parent.
 void Communicator::State::checkProcess(const char* what) const {
-  if (::getpid() == creatorPid) return;
+  if (processGeneration() == creator) return;
   throw Error(ErrorCode::kAborted,
               str(what, " was called in a process forked after the group '", config.groupName,
                   "' was made; call it in the process that made the group, or start the child "
@@ -98,7 +134,10 @@ void Communicator::State::onFailure(const Error& why) {
                            why.what()));
   board.showFailure(why);
   links->fail(why);
+  flight->expectFailure();
   pointToPoint->fail(why);
+  // Last: the others know by now, and a disk may be slow.
+  flight->failed(why);
 }
 
 Communicator::Communicator(const CommunicatorConfig& config) {
@@ -113,7 +152,7 @@ Communicator::Communicator(const CommunicatorConfig& config) {
 
 Communicator::~Communicator() {
   if (!state_) return;
-  if (::getpid() != state_->creatorPid) {
+  if (processGeneration() != state_->creator) {
     state_.release();  // see checkProcess: nothing in it is this process's to end
     return;
   }
@@ -132,29 +171,51 @@ Millis Communicator::timeout() const { return Millis(state_->timeoutMs.load()); 
 uint64_t Communicator::sequence() const { return state_->submitted.load(); }
 std::optional<Error> Communicator::failure() const { return state_->failure.reason(); }
 
-TicketPtr Communicator::submit(Mode mode, Millis timeout,
-                               std::function<void(Collectives&)> body) {
-  State& state = *state_;
-  state.checkProcess("a collective");
-  ++state.submitted;
-  const Millis budget = timeout.count() > 0 ? timeout : this->timeout();
-  auto task = [&state, budget, body = std::move(body)] {
-    state.failure.throwIfRaised();
-    GroupCollectives collectives(*state.links, state.topology.grid, state.settings, state.board,
-                                 state.sequence, Deadline::after(budget));
-    try {
-      body(collectives);
-    } catch (const Error& error) {
-      const Error why = state.board.withReason(error);
-      state.onFailure(why);
-      throw why;
-    }
-  };
-  switch (mode) {
-    case Mode::kSync: return state.lane.runNow(std::move(task));
-    case Mode::kAsync: return state.lane.runLater(std::move(task));
+Communicator::State::Issued Communicator::State::issue(Millis timeout, const char* title) {
+  checkProcess("a collective");
+  submitted.fetch_add(1, std::memory_order_relaxed);
+  const auto now = coarseNow();
+  return {title, timeout.count() > 0 ? timeout : Millis(timeoutMs.load(std::memory_order_relaxed)),
+          FlightRecord::ofProcess().queue(flight->group().number, title, now), now};
+}
+
+void Communicator::State::execute(const Issued& issued, FunctionRef<void(Collectives&)> body,
+                                  Clock::time_point now) {
+  FlightTask task(flight->group(), issued.title, issued.number, now);
+  GroupCollectives collectives(*links, topology.grid, settings, board, sequence, task,
+                               Deadline::after(issued.budget, now + kCoarseTick));
+  try {
+    failure.throwIfRaised();
+    body(collectives);
+    task.done();
+  } catch (const Error& error) {
+    const Error why =
+        failure.raised() ? error : collectives.withOperation(board.withReason(error, collectives.waitedFor()));
+    task.failed(why.what());
+    onFailure(why);
+    throw why;
+  } catch (const std::exception& error) {
+    task.failed(error.what());
+    throw;
   }
-  throw Error(ErrorCode::kInvalidArgument, "unknown mode");
+}
+
+std::optional<Error> Communicator::run(Millis timeout, FunctionRef<void(Collectives&)> body,
+                                       const char* title) {
+  State& state = *state_;
+  const State::Issued issued = state.issue(timeout, title);
+  // On this thread it has not waited for anybody: the clock need not be read again.
+  return state.lane.runNow([&, caller = ::pthread_self()] {
+    const bool atOnce = ::pthread_equal(caller, ::pthread_self()) != 0;
+    state.execute(issued, body, atOnce ? issued.at : coarseNow());
+  });
+}
+
+TicketPtr Communicator::submit(Millis timeout, std::function<void(Collectives&)> body,
+                               const char* title) {
+  State& state = *state_;
+  return state.lane.runLater([&state, issued = state.issue(timeout, title),
+                              body = std::move(body)] { state.execute(issued, body, coarseNow()); });
 }
 
 TicketPtr Communicator::send(ConstBuffer buffer, int destination, int64_t tag, Millis timeout,
@@ -167,8 +228,10 @@ TicketPtr Communicator::send(ConstBuffer buffer, int destination, int64_t tag, M
                     ", but the ranks of this group are 0 to ", size() - 1));
   }
   const Millis budget = timeout.count() > 0 ? timeout : this->timeout();
-  return state.pointToPoint->send(destination, tag, buffer.data, buffer.bytes(),
-                                  Deadline::after(budget), std::move(keepAlive));
+  return state.flight->message(FlightKind::kSend, buffer, destination, tag, [&] {
+    return state.pointToPoint->send(destination, tag, buffer.data, buffer.bytes(),
+                                    Deadline::after(budget), std::move(keepAlive));
+  });
 }
 
 TicketPtr Communicator::receive(Buffer buffer, int source, int64_t tag, Millis timeout,
@@ -181,8 +244,10 @@ TicketPtr Communicator::receive(Buffer buffer, int source, int64_t tag, Millis t
                     size() - 1));
   }
   const Millis budget = timeout.count() > 0 ? timeout : this->timeout();
-  return state.pointToPoint->receive(source, tag, buffer.data, buffer.bytes(),
-                                     Deadline::after(budget), std::move(keepAlive));
+  return state.flight->message(FlightKind::kReceive, buffer, source, tag, [&] {
+    return state.pointToPoint->receive(source, tag, buffer.data, buffer.bytes(),
+                                       Deadline::after(budget), std::move(keepAlive));
+  });
 }
 
 AllreducePlan Communicator::explainAllReduce(uint64_t bytes, DType dtype, ReduceOp op) const {
@@ -207,6 +272,8 @@ std::string Communicator::describe() const {
   return text;
 }
 
+bool Communicator::sharesMemory() const { return state_->links->flat().sharesMemory(); }
+
 Traffic Communicator::traffic() const {
   return {state_->links->sharedMemoryBytes(),
           state_->links->networkBytes() + state_->pointToPoint->bytesSent()};
@@ -216,14 +283,19 @@ void Communicator::shutdown() {
   State& state = *state_;
   state.checkProcess("destroy_process_group");
   if (state.ended.exchange(true)) return;
+  faultPoint("destroy.begun");
   if (!state.failure.raised()) state.lane.drain(Deadline::after(timeout()));
-  state.lane.stop(state.failure.reason().value_or(
-      Error(ErrorCode::kAborted, str("the group '", state.config.groupName, "' was destroyed"))));
+  const Error why = state.failure.reason().value_or(
+      Error(ErrorCode::kAborted, str("the group '", state.config.groupName, "' was destroyed")));
+  state.lane.stop(why);
   const Millis patience =
       state.failure.raised() ? Millis(0) : timeout().count() > 0 ? std::min(timeout(), kGoodbye)
                                                                  : kGoodbye;
   state.pointToPoint->close(patience);
+  faultPoint("destroy.between");
   state.links->close(patience);
+  state.flight->ended(why);
+  faultPoint("destroy.left");
 }
 
 void Communicator::abort(const std::string& why) {
@@ -235,8 +307,10 @@ void Communicator::abort(const std::string& why) {
   if (wasEnded) return;
   state.lane.stop(error);  // whoever runs a task sees the signal in its next wait
   state.links->fail(error);
+  state.flight->expectFailure();
   state.pointToPoint->fail(error);
   state.pointToPoint->close(Millis(0));
+  state.flight->ended(error);
 }
 
 }  // namespace taco

@@ -5,9 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "csrc/base/abort.h"
 #include "csrc/base/deadline.h"
+#include "csrc/base/function_ref.h"
 #include "csrc/base/ticket.h"
 #include "csrc/communicator/collectives.h"
 #include "csrc/data/buffer.h"
@@ -24,6 +26,7 @@ struct CommunicatorConfig {
   Millis timeout{30 * 60 * 1000};        // of construction, and of operations without their own
   std::optional<Deadline> deadline;      // of construction, if its time began earlier
   std::string groupName = "default";     // for messages
+  std::vector<int> globalRanks;          // of the members in the job, for people; may be empty
 };
 
 // The whole engine behind one class, without torch: connects the ranks of one group, and runs
@@ -31,11 +34,6 @@ struct CommunicatorConfig {
 // them. Thread-safe.
 class Communicator {
  public:
-  enum class Mode {
-    kSync,   // done when submit() returns; runs on the calling thread if the lane is idle
-    kAsync,  // returns at once; runs on the lane's thread
-  };
-
   // Meets the other ranks through the store, agrees with them on the grid, connects the links.
   // Throws Error: kTimeout naming the ranks that did not come, kInvalidSettings (the same on all
   // ranks if they disagree).
@@ -46,11 +44,18 @@ class Communicator {
   int rank() const;
   int size() const;
 
-  // Runs `body` in issue order after all collectives submitted before. The body may copy, and call
-  // any number of verbs of Collectives; it runs without any lock held. `timeout` <= 0: the group's.
-  // If the body throws, the ticket fails; unless the error is the caller's fault the whole group
-  // fails with it, and the other ranks are told why.
-  TicketPtr submit(Mode mode, Millis timeout, std::function<void(Collectives&)> body);
+  // Run `body` in issue order after all collectives issued before. The body may copy, and call any
+  // number of verbs of Collectives; it runs without any lock held. `timeout` <= 0: the group's. If
+  // the body throws, the operation fails; unless the error is the caller's fault the whole group
+  // fails with it, and the other ranks are told why. `title` (a literal) is what the flight record
+  // calls it until it runs.
+  //
+  // run() returns when the body has run, on the calling thread if the lane is idle: why it failed,
+  // if it did. submit() returns at once; the lane's thread runs it.
+  std::optional<Error> run(Millis timeout, FunctionRef<void(Collectives&)> body,
+                           const char* title = nullptr);
+  TicketPtr submit(Millis timeout, std::function<void(Collectives&)> body,
+                   const char* title = nullptr);
 
   // Point to point, matched by (source, tag) in order. The memory must stay valid until the ticket
   // is done; `keepAlive` is dropped then (what owns the memory). source -1: any rank; the ticket's
@@ -67,6 +72,7 @@ class Communicator {
   AllreducePlan explainAllReduce(uint64_t bytes, DType dtype, ReduceOp op) const;
   std::string describe() const;  // the grid, the links and why: what TACO_LOG=info prints
   Traffic traffic() const;
+  bool sharesMemory() const;  // all ranks are on one node and use its shared memory
 
   // Collectives issued so far on this rank (c10d's sequence number).
   uint64_t sequence() const;

@@ -41,11 +41,19 @@ Call withParts(Call call, const Span& parts) {
   return call;
 }
 
+template <typename Span>
+uint64_t elementsOf(const Span& parts) {
+  uint64_t count = 0;
+  for (const auto& part : parts) count += part.count;
+  return count;
+}
+
 }  // namespace
 
-OpContext GroupCollectives::begin(Call call) {
+OpContext GroupCollectives::begin(Call call, uint64_t elements) {
   call.sequence = ++sequence_;
   current_ = call;
+  flight_.begin(call, elements);
   OpContext op;
   op.call = call;
   op.deadline = deadline_;
@@ -53,7 +61,25 @@ OpContext GroupCollectives::begin(Call call) {
   return op;
 }
 
-void GroupCollectives::waitingFor(int rank) { board_.compareWith(rank, current_); }
+void GroupCollectives::waitingFor(int rank) {
+  waitedFor_ = rank;
+  askedAt_ = Clock::now();
+  board_.compareWith(rank, current_);
+}
+
+int GroupCollectives::waitedFor() const {
+  return Clock::now() - askedAt_ < 2 * LongWait::kAskAgain ? waitedFor_ : -1;
+}
+
+Error GroupCollectives::withOperation(const Error& why) const {
+  const std::string said = why.what();
+  if (why.code() != ErrorCode::kPeerFailed || current_.sequence == 0 ||
+      said.find(name(current_.op)) != std::string::npos) {
+    return why;
+  }
+  return Error(why.code(), str(said, ", while rank ", rank(), " was in ", current_.describe()),
+               why.rank());
+}
 
 void GroupCollectives::checkRoot(const char* op, int root) const {
   if (root < 0 || root >= size()) {
@@ -111,13 +137,13 @@ void GroupCollectives::allGather(ConstBuffer in, std::span<const Buffer> outs) {
 void GroupCollectives::gather(ConstBuffer in, std::span<const Buffer> outs, int root) {
   checkRoot("gather", root);
   // Sizes may differ between ranks: the exchange itself compares them.
-  const OpContext op = begin(callOf(OpKind::kGather, in.dtype, 0, root));
+  const OpContext op = begin(callOf(OpKind::kGather, in.dtype, 0, root), in.count);
   taco::gather(links_.flat(), op, in, outs, root);
 }
 
 void GroupCollectives::scatter(std::span<const ConstBuffer> ins, Buffer out, int root) {
   checkRoot("scatter", root);
-  const OpContext op = begin(callOf(OpKind::kScatter, out.dtype, 0, root));
+  const OpContext op = begin(callOf(OpKind::kScatter, out.dtype, 0, root), out.count);
   taco::scatter(links_.flat(), op, ins, out, root);
 }
 
@@ -139,13 +165,18 @@ void GroupCollectives::reduceScatter(std::span<const ConstBuffer> ins, Buffer ou
 void GroupCollectives::allToAll(std::span<const ConstBuffer> sends,
                                 std::span<const Buffer> receives) {
   const DType dtype = sends.empty() ? DType::kInt8 : sends[0].dtype;
-  const OpContext op = begin(callOf(OpKind::kAllToAll, dtype));
+  const OpContext op = begin(callOf(OpKind::kAllToAll, dtype), elementsOf(sends));
   links_.flat().exchange(op, sends, receives);
 }
 
 void GroupCollectives::barrier() {
   const OpContext op = begin(callOf(OpKind::kBarrier, DType::kInt8, 1));
   taco::barrier(links_.flat(), op);
+}
+
+std::shared_ptr<void> GroupCollectives::sharedMemory(size_t bytes, std::string* whyNot) {
+  const OpContext op = begin(callOf(OpKind::kSharedEmpty, DType::kUInt8, bytes));
+  return links_.flat().sharedMemory(op, bytes, whyNot);
 }
 
 }  // namespace taco

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "csrc/communicator/collectives.h"
+#include "csrc/communicator/flight_task.h"
 #include "csrc/communicator/links.h"
 #include "csrc/communicator/status_board.h"
 #include "csrc/link/link.h"
@@ -15,13 +16,19 @@ namespace taco {
 class GroupCollectives : public Collectives, private LongWait {
  public:
   GroupCollectives(Links& links, const Grid& grid, const Settings& settings, StatusBoard& board,
-                   uint64_t& sequence, const Deadline& deadline)
+                   uint64_t& sequence, FlightTask& flight, const Deadline& deadline)
       : links_(links),
         grid_(grid),
         settings_(settings),
         board_(board),
         sequence_(sequence),
+        flight_(flight),
         deadline_(deadline) {}
+
+  // The error of another rank, with what this one was in when it came, if it does not say so.
+  Error withOperation(const Error& why) const;
+  // The rank that this one has been waiting for for long, until now; else -1.
+  int waitedFor() const;
 
   int rank() const override { return links_.flat().rank(); }
   int size() const override { return links_.flat().size(); }
@@ -36,9 +43,12 @@ class GroupCollectives : public Collectives, private LongWait {
                      const ReduceSpec& spec) override;
   void allToAll(std::span<const ConstBuffer> sends, std::span<const Buffer> receives) override;
   void barrier() override;
+  std::shared_ptr<void> sharedMemory(size_t bytes, std::string* whyNot) override;
 
  private:
-  OpContext begin(Call call);
+  // `elements`: of this rank, where `call` does not say it (only what all ranks agree on).
+  OpContext begin(Call call, uint64_t elements);
+  OpContext begin(const Call& call) { return begin(call, call.count); }
   void checkRoot(const char* op, int root) const;
   void waitingFor(int rank) override;
 
@@ -47,8 +57,11 @@ class GroupCollectives : public Collectives, private LongWait {
   const Settings& settings_;
   StatusBoard& board_;
   uint64_t& sequence_;  // of the group; the lane runs one task at a time
-  Call current_;        // the operation this rank is in
+  FlightTask& flight_;
+  Call current_;  // the operation this rank is in
   Deadline deadline_;
+  int waitedFor_ = -1;
+  Clock::time_point askedAt_{};  // when the wait for that one was last asked about
 };
 
 }  // namespace taco

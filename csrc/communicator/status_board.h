@@ -28,11 +28,14 @@ class StatusBoard {
   // Why this rank's group failed.
   void showFailure(const Error& why);
 
-  // `why` with what the rank that it names has left here: why that one failed, or what it waited for
-  // itself. Waits for that up to a second.
-  Error withReason(const Error& why);
+  // `why` with what the rank that it names has left here: why that one failed, or whom it waited for
+  // itself, and so on to the one that everybody waits for. `waitedFor`: the rank that this one was
+  // waiting for when it was told (-1: none for long). Takes up to a second where nothing comes.
+  Error withReason(const Error& why, int waitedFor);
 
  private:
+  std::string sayings(int first, bool withFirst);
+
   KeyValueStore& store_;
   const int rank_;
   uint64_t shown_ = 0;  // sequence of the operation shown

@@ -15,6 +15,7 @@ const char* name(OpKind op) {
     case OpKind::kReduceScatter: return "reduce_scatter";
     case OpKind::kAllToAll: return "all_to_all";
     case OpKind::kBarrier: return "barrier";
+    case OpKind::kSharedEmpty: return "shared_empty";
   }
   return "unknown operation";
 }
@@ -34,28 +35,38 @@ uint64_t mixHash(uint64_t hash, uint64_t value) {
 }
 
 uint64_t Call::fingerprint() const {
-  uint64_t hash = mixHash(sequence, count);
-  hash = mixHash(hash, detail);
-  hash = mixHash(hash, static_cast<uint32_t>(root));
   const uint64_t kinds = static_cast<uint64_t>(op) | static_cast<uint64_t>(dtype) << 8 |
-                         (hasReduceOp ? static_cast<uint64_t>(reduceOp) << 16 | 1ull << 24 : 0);
-  hash = mixHash(hash, kinds);
+                         (hasReduceOp ? static_cast<uint64_t>(reduceOp) << 16 | 1ull << 24 : 0) |
+                         static_cast<uint64_t>(static_cast<uint32_t>(root)) << 32;
+  // Two rounds for four words, since it is part of every operation: the first two are multiplied by
+  // odd numbers, so that no difference in one hides one in the other by accident.
+  const uint64_t hash = mixHash(sequence * 0xff51afd7ed558ccdull ^ kinds * 0xc4ceb9fe1a85ec53ull,
+                                count * 0x9fb21c651e98df25ull ^ mixHash(detail, 0));
   return hash == 0 ? 1 : hash;
 }
 
 std::string Call::describe() const {
+  // Also of a call that came from a peer and may be anything.
+  const std::string elements = static_cast<int>(dtype) < kNumDTypes
+                                   ? std::string(name(dtype))
+                                   : str("unknown dtype ", static_cast<int>(dtype));
   std::string text = name(op);
-  if (hasReduceOp) text += str("(", name(reduceOp), ")");
+  if (hasReduceOp) {
+    text += static_cast<int>(reduceOp) < kNumReduceOps
+                ? str("(", name(reduceOp), ")")
+                : str("(unknown reduction ", static_cast<int>(reduceOp), ")");
+  }
   switch (op) {
     case OpKind::kBarrier: break;
     case OpKind::kGather:
     case OpKind::kScatter:
-    case OpKind::kAllToAll: text += str(" of ", name(dtype)); break;  // counts may differ
+    case OpKind::kAllToAll: text += str(" of ", elements); break;  // counts may differ
     case OpKind::kBroadcast:
     case OpKind::kAllReduce:
     case OpKind::kReduce:
     case OpKind::kAllGather:
-    case OpKind::kReduceScatter: text += str(" of ", count, " ", name(dtype)); break;
+    case OpKind::kReduceScatter:
+    case OpKind::kSharedEmpty: text += str(" of ", count, " ", elements); break;
   }
   if (root >= 0) text += str(" with root ", root);
   return text + str(", operation ", sequence, " of this group");

@@ -20,6 +20,7 @@ enum class OpKind : uint8_t {
   kReduceScatter,
   kAllToAll,
   kBarrier,
+  kSharedEmpty,
 };
 
 const char* name(OpKind op);

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "csrc/base/function_ref.h"
 #include "csrc/base/ticket.h"
 
 namespace taco {
@@ -10,8 +11,9 @@ namespace taco {
 // Runs the operations of a group one after the other, in the order they were submitted.
 //
 // The caller runs: a synchronous task that finds the lane idle runs on the calling thread, without
-// a hand-over and a wake-up (5-10 us each). A thread of the lane's own is made at the first
-// asynchronous task, and sleeps while there is nothing to do.
+// a hand-over and a wake-up (5-10 us each), and enters and leaves with one atomic exchange each. A
+// thread of the lane's own is made at the first asynchronous task, and sleeps while there is
+// nothing to do.
 //
 // A ticket is finished, and its callbacks run, after the lane is free for the next task: a callback
 // may wait for another ticket of the lane (one on a failed operation, for those queued behind it),
@@ -30,7 +32,8 @@ class Lane {
   // before the first task.
   void setErrorHandler(std::function<void(const Error&)> onError);
 
-  TicketPtr runNow(Task task);    // returns when done
+  // Returns when done; why the task failed, if it did.
+  std::optional<Error> runNow(FunctionRef<void()> task);
   TicketPtr runLater(Task task);  // returns at once
 
   // Waits until everything submitted has run; false at the deadline.

@@ -13,6 +13,11 @@ Error sizesDiffer(const Call& call, int sender, size_t sentBytes, int receiver,
       sender);
 }
 
+std::shared_ptr<void> Link::sharedMemory(const OpContext&, size_t, std::string* whyNot) {
+  *whyNot = describe() + ": they share no memory";
+  return nullptr;
+}
+
 void Link::allReducePieces(const OpContext& op, Pieces& pieces, const Reduction& reduction) {
   runPieces(pieces, [&](size_t, Buffer piece) { allReduce(op, piece, reduction); });
 }

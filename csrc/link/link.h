@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -82,6 +83,14 @@ class Link {
   // overlap a receive, except that sends[rank()] may be receives[rank()].
   virtual void exchange(const OpContext& op, std::span<const ConstBuffer> sends,
                         std::span<const Buffer> receives) = 0;
+
+  // Whether sharedMemory() has any.
+  virtual bool sharesMemory() const { return false; }
+  // Collective: memory in which an all-reduce needs no copies, as long as every member's buffer lies
+  // in such memory. Null, on all members, where the link shares no memory or there is no room for it
+  // (`whyNot` says so). It stays valid as long as somebody holds it, beyond the link's end too.
+  virtual std::shared_ptr<void> sharedMemory(const OpContext& op, size_t bytes,
+                                             std::string* whyNot);
 
   // Tells the other members why this rank gives up; every later verb throws.
   virtual void fail(const Error& why) = 0;

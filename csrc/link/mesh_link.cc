@@ -4,6 +4,7 @@
 #include <cstring>
 #include <deque>
 
+#include "csrc/base/fault_point.h"
 #include "csrc/base/format.h"
 
 namespace taco {
@@ -60,8 +61,10 @@ struct MeshLink::Flight {
     mesh.receive(peer, op.call, step, data, bytes, transfers.emplace_back());
   }
   void wait() {
+    faultPoint("mesh.posted");
     for (const Transfer& transfer : transfers) mesh.wait(transfer, op.call, op.deadline, op.longWait);
     transfers.clear();
+    faultPoint("mesh.done");
   }
 
   Mesh& mesh;

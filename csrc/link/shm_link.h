@@ -6,6 +6,7 @@
 
 #include "csrc/base/wait.h"
 #include "csrc/link/link.h"
+#include "csrc/link/shared_block.h"
 #include "csrc/link/shm_segment.h"
 
 namespace taco {
@@ -38,6 +39,9 @@ class ShmLink : public Link {
   void broadcast(const OpContext& op, Buffer buffer, int root) override;
   void exchange(const OpContext& op, std::span<const ConstBuffer> sends,
                 std::span<const Buffer> receives) override;
+  bool sharesMemory() const override { return true; }
+  std::shared_ptr<void> sharedMemory(const OpContext& op, size_t bytes,
+                                     std::string* whyNot) override;
   void fail(const Error& why) override;
 
   // Orderly end: whoever waits for this rank later is told that it has left. No verb may follow.
@@ -46,7 +50,8 @@ class ShmLink : public Link {
   // Bytes that this rank has put into shared memory for others.
   uint64_t bytesShared() const { return bytesShared_.load(std::memory_order_relaxed); }
 
-  // Messages up to this many bytes are reduced in one step by everybody.
+  // Among more than two ranks, messages up to this many bytes are reduced in one step by everybody;
+  // those of a few lines always are, in lines that carry their own flags.
   static constexpr size_t kOneShotBytes = 8 << 10;
 
  private:
@@ -67,6 +72,21 @@ class ShmLink : public Link {
 
   void allReduceOneShot(const OpContext& op, Buffer buffer, const Reduction& reduction);
   void allReducePush(const OpContext& op, Buffer buffer, const Reduction& reduction);
+  // Data and flag in one line: see shm_link_small.cc.
+  static constexpr int kMostLineRanks = 16;
+  bool fitsLines(size_t bytes) const;
+  void allReduceLines(const OpContext& op, Buffer buffer, const Reduction& reduction);
+  void waitForLine(const OpContext& op, int member, const ShmSegment::Line& line, uint64_t flag);
+
+  // In buffers that all members see: see shm_link_shared.cc.
+  using Place = ShmSegment::Place;
+  Place placeOf(Buffer buffer) const;  // block 0: not in a shared block
+  int placesNamed() const;  // by how many members, in the step that has begun
+  char* addressOf(const OpContext& op, int member, size_t bytes);
+  void allReduceShared(const OpContext& op, Buffer buffer, const Reduction& reduction);
+  void dropReturnedBlocks();
+
+  static void ownSoon(const void* begin, size_t bytes);
   void share(char* slot, const void* data, size_t bytes);
   void countShared(size_t bytes) {
     bytesShared_.store(bytesShared() + bytes, std::memory_order_relaxed);
@@ -81,6 +101,8 @@ class ShmLink : public Link {
   WaitPolicy policy_;
   const AbortSignal& abort_;
   size_t windowBytes_;          // how much of a slot is used
+  std::vector<const void*> sources_;  // of one reduction
+  std::vector<std::shared_ptr<SharedBlock>> blocks_;  // number n at n - 1; null: given back
   uint32_t step_ = 0;           // the step this rank is in, or will begin next
   uint32_t knownFinished_ = 0;  // all members have finished the steps before this one
   std::atomic<uint64_t> bytesShared_{0};  // written by the thread that runs the verbs, read by any

@@ -6,28 +6,51 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <thread>
 
+#include "csrc/base/fault_point.h"
 #include "csrc/base/format.h"
 #include "csrc/base/process_id.h"
+#include "csrc/base/wait.h"
 #include "csrc/topology/node_proof.h"
+#include "csrc/topology/own_file.h"
+#include "csrc/topology/shm_file.h"
 
 namespace taco {
 namespace {
 
 constexpr uint64_t kMagic = 0x5441434f53484d31;  // "TACOSHM1"
 constexpr size_t kPage = 4096;
+constexpr size_t kTokenDigits = 32;
+constexpr const char* kLeft = "has left the group (destroy_process_group)";
 
 size_t roundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
+constexpr size_t kLinesBytes = 2 * ShmSegment::Line::kPerSlot * sizeof(ShmSegment::Line);
+
 size_t controlBytes(int members) {
   const size_t sizes = 2 * 2 * static_cast<size_t>(members) * sizeof(uint64_t);
-  return roundUp(sizeof(ShmSegment::Control) + sizes, kPage);
+  return roundUp(sizeof(ShmSegment::Control) + kLinesBytes + sizes, kPage);
 }
 
 size_t areaBytes(const ShmSegment::Layout& layout) {
   return controlBytes(layout.members) + 2 * roundUp(layout.slotBytes, kPage);
+}
+
+// What the first member has put into the store.
+std::string announced(const std::string& key, KeyValueStore& store, int maker,
+                      const Deadline& deadline) {
+  try {
+    return store.get(key, deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    throw Error(ErrorCode::kTimeout,
+                str("making the group Timed out after ", deadline.budget().count(), " ms: rank ",
+                    maker, " did not make the shared segment of its node"),
+                maker);
+  }
 }
 
 }  // namespace
@@ -35,7 +58,7 @@ size_t areaBytes(const ShmSegment::Layout& layout) {
 struct ShmSegment::Header {
   uint64_t magic;
   uint64_t totalBytes;
-  std::atomic<uint32_t> numAttached;
+  char token[kTokenDigits];  // random, and told in the store
   // 0 healthy, 1 somebody is writing the reason below, 2 failed.
   alignas(64) std::atomic<uint32_t> failed;
   int32_t failedRank;
@@ -48,12 +71,10 @@ size_t ShmSegment::Layout::totalBytes() const {
 }
 
 // Reserves the pages, since writing to a hole of a full /dev/shm would be a SIGBUS later.
-int ShmSegment::create(const std::string& path, const Layout& layout, std::string* whyNot) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) {
-    *whyNot = str("cannot create ", path, ": ", std::strerror(errno));
-    return -1;
-  }
+int ShmSegment::create(const std::string& path, const Layout& layout, const std::string& token,
+                       std::string* whyNot) {
+  const int fd = makeShmFile(path, whyNot);
+  if (fd < 0) return -1;
   const size_t bytes = layout.totalBytes();
   const int result = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   if (result != 0) {
@@ -63,7 +84,24 @@ int ShmSegment::create(const std::string& path, const Layout& layout, std::strin
     ::close(fd);
     return -1;
   }
+  // The rest of the header begins as the zeros that a new file is made of.
+  Header header{};
+  header.magic = kMagic;
+  header.totalBytes = bytes;
+  std::memcpy(header.token, token.data(), kTokenDigits);
+  const size_t known = offsetof(Header, failed);
+  if (::pwrite(fd, &header, known, 0) != static_cast<ssize_t>(known)) {
+    *whyNot = str("cannot write ", path, ": ", std::strerror(errno));
+    ::unlink(path.c_str());
+    ::close(fd);
+    return -1;
+  }
   return fd;
+}
+
+bool ShmSegment::isOurs(const Header& header, const Layout& layout, const std::string& token) {
+  return header.magic == kMagic && header.totalBytes == layout.totalBytes() &&
+         token.compare(0, std::string::npos, header.token, kTokenDigits) == 0;
 }
 
 std::unique_ptr<ShmSegment> ShmSegment::meet(const std::string& key, KeyValueStore& store,
@@ -71,21 +109,47 @@ std::unique_ptr<ShmSegment> ShmSegment::meet(const std::string& key, KeyValueSto
                                              const std::vector<int>& members, int member,
                                              const Deadline& deadline, std::string* whyNot) {
   std::string path;
+  std::string token;
   int fd = -1;
+  std::optional<ShmFileInUse> inUse;
   if (member == 0) {
-    path = str(kShmDirectory, "/taco-", randomHex(16));
-    fd = create(path, layout, whyNot);
-    store.set(key, fd < 0 ? "no " + *whyNot : "at " + path);
+    path = str(kShmDirectory, "/", kSegmentPrefix, randomHex(16));
+    token = randomHex(kTokenDigits / 2);
+    inUse.emplace(path);
+    fd = create(path, layout, token, whyNot);
+    try {
+      faultPoint("init.segment_made");
+      store.set(key, fd < 0 ? "no " + *whyNot : str("at ", token, " ", path));
+    } catch (...) {
+      if (fd >= 0) ::unlink(path.c_str());
+      if (fd >= 0) ::close(fd);
+      throw;
+    }
     if (fd < 0) return nullptr;
   } else {
-    const std::string answer = store.get(key, deadline);
-    if (answer.rfind("at ", 0) != 0) {
+    const std::string answer = announced(key, store, members[0], deadline);
+    if (answer.rfind("no ", 0) == 0) {
       *whyNot = answer.substr(3);
       return nullptr;
     }
-    path = answer.substr(3);
-    fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) throw systemError(str("cannot open the shared segment ", path), errno);
+    const size_t pathAt = 3 + kTokenDigits + 1;
+    if (answer.rfind("at ", 0) != 0 || answer.size() <= pathAt || answer[pathAt - 1] != ' ') {
+      throw Error(ErrorCode::kPeerFailed,
+                  str("what rank ", members[0], " says in the store of the shared segment makes no "
+                      "sense: do all ranks run the same version of torch-taco?"),
+                  members[0]);
+    }
+    token = answer.substr(3, kTokenDigits);
+    path = answer.substr(pathAt);
+    std::string trouble;
+    inUse.emplace(path);
+    fd = openOwnFile(path, kSegmentPrefix, O_RDWR, layout.totalBytes(), &trouble);
+    if (fd < 0) {
+      throw Error(ErrorCode::kPeerFailed,
+                  str("the shared segment that rank ", members[0], " has made cannot be used: ",
+                      trouble),
+                  members[0]);
+    }
   }
   void* base = ::mmap(nullptr, layout.totalBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) {
@@ -94,29 +158,24 @@ std::unique_ptr<ShmSegment> ShmSegment::meet(const std::string& key, KeyValueSto
     ::close(fd);
     throw systemError(str("cannot map ", layout.totalBytes(), " bytes of ", path), error);
   }
+  if (!isOurs(*static_cast<const Header*>(base), layout, token)) {
+    ::munmap(base, layout.totalBytes());
+    ::close(fd);
+    throw Error(ErrorCode::kPeerFailed,
+                str(path, " is not the shared segment that rank ", members[0], " has made"),
+                members[0]);
+  }
   std::unique_ptr<ShmSegment> segment(
       new ShmSegment(fd, static_cast<char*>(base), layout, member));
-  Header& header = segment->header();
-  if (header.numAttached.fetch_add(1) + 1 == static_cast<uint32_t>(layout.members)) {
+  faultPoint("init.attaching");
+  segment->control(member).attached.store(1);
+  try {
+    segment->waitForAll(members, deadline);
+  } catch (...) {
     ::unlink(path.c_str());
+    throw;
   }
-  auto missing = [&] {
-    std::string names;
-    for (int m = 0; m < layout.members; ++m) {
-      if (!segment->control(m).attached.load()) names += str(names.empty() ? "" : ", ", members[m]);
-    }
-    return names;
-  };
-  while (header.numAttached.load() < static_cast<uint32_t>(layout.members)) {
-    if (const auto why = segment->failure()) throw *why;
-    if (deadline.expired()) {
-      ::unlink(path.c_str());
-      throw Error(ErrorCode::kTimeout,
-                  str("making the group Timed out after ", deadline.budget().count(),
-                      " ms: rank(s) ", missing(), " did not attach to the shared segment"));
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
+  ::unlink(path.c_str());  // whoever is first
   return segment;
 }
 
@@ -135,7 +194,53 @@ ShmSegment::ShmSegment(int fd, char* base, const Layout& layout, int member)
   }
   Control& mine = control(member);
   std::strncpy(mine.processId, processId().c_str(), sizeof(mine.processId) - 1);
-  mine.attached.store(1);
+}
+
+// Until every member has attached. Whoever has, and is gone again, is noticed at once.
+void ShmSegment::waitForAll(const std::vector<int>& members, const Deadline& deadline) {
+  auto lookAt = Clock::now() + kSleepSlice;
+  for (;;) {
+    std::string missing;
+    for (int m = 0; m < layout_.members; ++m) {
+      if (control(m).attached.load() == 0) missing += str(missing.empty() ? "" : ", ", members[m]);
+    }
+    // First: who attached early may be in its first operation, and that may have failed already.
+    if (missing.empty()) return;
+    if (const auto why = failure()) throw *why;
+    const auto now = Clock::now();
+    for (int m = 0; now >= lookAt && m < layout_.members; ++m) {
+      const char* const gone = control(m).attached.load() == 0 ? nullptr : whyGone(m);
+      if (m == member_ || gone == nullptr) continue;
+      throw Error(ErrorCode::kPeerFailed,
+                  str("making the group failed: rank ", members[m],
+                      gone == kLeft ? " has given up" : " died (its process is gone)",
+                      " while rank ", members[member_], " waited for rank(s) ", missing,
+                      " to attach to the shared segment"),
+                  members[m]);
+    }
+    if (now >= lookAt) lookAt = now + kSleepSlice;
+    if (deadline.expired()) {
+      throw Error(ErrorCode::kTimeout,
+                  str("making the group Timed out after ", deadline.budget().count(),
+                      " ms: rank(s) ", missing, " did not attach to the shared segment"));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+size_t ShmSegment::grow(size_t bytes) {
+  struct stat facts {};
+  if (::fstat(fd_, &facts) != 0) throw systemError("cannot ask for the segment's size", errno);
+  const size_t end = roundUp(static_cast<size_t>(facts.st_size), kPage);
+  const int result = ::posix_fallocate(fd_, static_cast<off_t>(end), static_cast<off_t>(bytes));
+  if (result != 0) {
+    // What was reserved before the room ended; the others have not mapped anything of it.
+    if (::ftruncate(fd_, static_cast<off_t>(end)) != 0) throw systemError("cannot shrink", errno);
+    throw systemError(str("cannot reserve ", bytes, " bytes in ", kShmDirectory,
+                          " (docker's default /dev/shm is 64 MB: --shm-size)"),
+                      result);
+  }
+  return end;
 }
 
 void ShmSegment::leave() {
@@ -157,8 +262,13 @@ char* ShmSegment::area(int member) const {
 ShmSegment::Header& ShmSegment::header() const { return *reinterpret_cast<Header*>(base_); }
 
 uint64_t* ShmSegment::sizes(int member, int parity) {
-  return reinterpret_cast<uint64_t*>(area(member) + sizeof(Control)) +
+  return reinterpret_cast<uint64_t*>(area(member) + sizeof(Control) + kLinesBytes) +
          static_cast<size_t>(parity) * 2 * static_cast<size_t>(layout_.members);
+}
+
+ShmSegment::Line* ShmSegment::lines(int member, int parity) {
+  return reinterpret_cast<Line*>(area(member) + sizeof(Control)) +
+         static_cast<size_t>(parity) * Line::kPerSlot;
 }
 
 char* ShmSegment::slot(int member, int parity) {
@@ -168,7 +278,7 @@ char* ShmSegment::slot(int member, int parity) {
 
 const char* ShmSegment::whyGone(int member) const {
   const Control& other = *reinterpret_cast<const Control*>(area(member));
-  if (other.left.load() != 0) return "has left the group (destroy_process_group)";
+  if (other.left.load() != 0) return kLeft;
   // Ranks that are threads of this process: a process sees no lock of its own.
   if (other.processId == processId()) return nullptr;
   struct flock lock {};
@@ -194,7 +304,8 @@ std::optional<Error> ShmSegment::failure() const {
   if (header().failed.load(std::memory_order_acquire) != 2) return std::nullopt;
   const auto code = static_cast<ErrorCode>(header().failedCode);
   const int rank = header().failedRank;
-  const std::string reason = header().reason;
+  const char* const text = header().reason;
+  const std::string reason(text, strnlen(text, sizeof(header().reason)));
   // A mismatch is everybody's: the text already says who did what.
   if (code == ErrorCode::kMismatch) return Error(code, reason, rank);
   return Error(ErrorCode::kPeerFailed, str("rank ", rank, " failed: ", reason), rank);

@@ -32,12 +32,19 @@ class ShmSegment {
     size_t totalBytes() const;
   };
 
+  // A place in a SharedBlock, or none.
+  struct Place {
+    uint64_t block = 0;  // counted from 1
+    uint64_t offset = 0;
+  };
+
   // The first lines of a rank's area, each on its own cache line where two ranks write or poll.
   struct Control {
     // Steps this rank has put its data in for; beside it, the fingerprint of the operation that
     // began with the last step of each parity.
     alignas(64) SharedCounter arrived;
     uint64_t fingerprint[2];
+    Place place[2];  // where this rank's buffer is, if in shared memory
     // Steps this rank has finished: it will not look at anybody's slot of those steps again.
     alignas(64) SharedCounter finished;
     alignas(64) Call calls[2];  // what the fingerprints stand for, for error messages
@@ -45,6 +52,16 @@ class ShmSegment {
     std::atomic<uint32_t> attached;
     std::atomic<uint32_t> left;  // on purpose
   };
+
+  // A cache line that carries data and says by itself when they are there (shm_link_small.cc).
+  struct alignas(64) Line {
+    static constexpr size_t kDataBytes = 56;
+    static constexpr size_t kPerSlot = 19;  // 1064 bytes
+
+    char data[kDataBytes];
+    std::atomic<uint64_t> flag;
+  };
+  static_assert(sizeof(Line) == 64);
 
   // Collective over `members` (ranks in the group; `member` is this rank's index). The first member
   // makes the file and announces it in the store under `key`. Returns nullptr on all members if it
@@ -62,6 +79,12 @@ class ShmSegment {
   // sizes(m)[parity * 2 * members + i]: what m sends to i (first half), expects from i (second).
   uint64_t* sizes(int member, int parity);
   char* slot(int member, int parity);
+  Line* lines(int member, int parity);  // Line::kPerSlot of them
+
+  // Adds `bytes` bytes to the file; returns where they begin. Throws kSystem where /dev/shm has no
+  // room for them. Only one member may do so at a time.
+  size_t grow(size_t bytes);
+  int file() const { return fd_; }
 
   // Says that this rank goes on purpose, and will not come to another step; so does the destructor.
   void leave();
@@ -77,7 +100,10 @@ class ShmSegment {
  private:
   struct Header;
   ShmSegment(int fd, char* base, const Layout& layout, int member);
-  static int create(const std::string& path, const Layout& layout, std::string* whyNot);
+  static int create(const std::string& path, const Layout& layout, const std::string& token,
+                    std::string* whyNot);
+  static bool isOurs(const Header& header, const Layout& layout, const std::string& token);
+  void waitForAll(const std::vector<int>& members, const Deadline& deadline);
   char* area(int member) const;
   Header& header() const;
   void wakeEverybody();

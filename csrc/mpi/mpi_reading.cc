@@ -47,7 +47,8 @@ bool MpiTransport::takeMail() {
         readable_.push_back(header.rank);
         break;
       case PacketKind::kCredit:
-        peer.window += static_cast<int64_t>(header.credit);
+        // Bounded, so that no sum of what a peer says can overflow.
+        peer.window += static_cast<int64_t>(std::min<uint64_t>(header.credit, uint64_t{1} << 40));
         pump(header.rank);
         break;
       case PacketKind::kWatch:
@@ -99,19 +100,14 @@ bool MpiTransport::advance(int peer) {
         consumed(peer);
         return true;
       }
-      if (left < sizeof(FrameHeader)) {
-        from.trouble = Error(ErrorCode::kPeerFailed,
-                             str("rank ", peer, " sent a packet that makes no sense"), peer);
-        troubled_.push_back(peer);
-        from.paused = true;
-        return false;
-      }
+      if (left < sizeof(FrameHeader)) return refuse(peer);
       std::memcpy(&from.header, packet.body() + from.offset, sizeof(FrameHeader));
       from.offset += sizeof(FrameHeader);
       from.state = Peer::State::kOffered;
       return true;
     case Peer::State::kOffered: {
       const Receiver::Landing landing = receiver_->onHeader(peer, from.header);
+      if (landing.nonsense) return refuse(peer);
       if (!landing.accepted) {
         from.paused = true;
         return false;
@@ -137,6 +133,15 @@ bool MpiTransport::advance(int peer) {
       return true;
     }
   }
+  return false;
+}
+
+bool MpiTransport::refuse(int peer) {
+  Peer& from = peers_[peer];
+  from.trouble = Error(ErrorCode::kPeerFailed,
+                       str("rank ", peer, " sent a packet that makes no sense"), peer);
+  troubled_.push_back(peer);
+  from.paused = true;
   return false;
 }
 

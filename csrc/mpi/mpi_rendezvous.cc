@@ -1,5 +1,7 @@
 #include "csrc/mpi/mpi_rendezvous.h"
 
+#include <charconv>
+
 #include "csrc/base/error.h"
 #include "csrc/base/format.h"
 #include "csrc/mpi/mpi_job.h"
@@ -23,7 +25,12 @@ struct Record {
   std::string encode() const { return pack({network, host, port, trouble}); }
   static Record decode(const std::string& text) {
     const std::vector<std::string> fields = unpack(text);
-    return {fields.at(0), fields.at(1), fields.at(2), fields.at(3)};
+    if (fields.size() != 4) {
+      throw Error(ErrorCode::kPeerFailed,
+                  str("a rank's record has ", fields.size(),
+                      " fields instead of 4: do all ranks run the same version of torch-taco?"));
+    }
+    return {fields[0], fields[1], fields[2], fields[3]};
   }
 };
 
@@ -68,7 +75,12 @@ MpiMaster meetThroughMpi(const std::map<std::string, std::string>& environment, 
     if (!record.trouble.empty()) throw Error(ErrorCode::kInvalidSettings, record.trouble);
     if (!record.port.empty()) {
       masters.push_back(hosts.size());
-      masterPort = static_cast<uint16_t>(std::stoi(record.port));
+      const char* const end = record.port.data() + record.port.size();
+      const auto [stop, trouble] = std::from_chars(record.port.data(), end, masterPort);
+      if (trouble != std::errc() || stop != end) {
+        throw Error(ErrorCode::kPeerFailed,
+                    str("a rank says '", record.port, "' is the port of rank 0, which is no port"));
+      }
     }
     networks.push_back(record.network);
     hosts.push_back(record.host);

@@ -104,6 +104,7 @@ class MpiTransport : public Transport {
   bool takeMail();
   bool read(int peer);
   bool advance(int peer);
+  bool refuse(int peer);  // what came from it makes no sense
   void consumed(int peer);
   void credit(int peer);
   void lookForTheDead();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "csrc/base/fault_point.h"
 #include "csrc/base/format.h"
 
 namespace taco {
@@ -71,6 +72,7 @@ bool Messenger::hasSendsUnderWay() const {
 }
 
 void Messenger::send(const SendPtr& send) {
+  faultPoint("p2p.send");
   begin(send);
   if (failure_) return finish(send, failure_);
   if (send->peer == rank_) return sendToSelf(send);
@@ -92,6 +94,7 @@ void Messenger::send(const SendPtr& send) {
   header.kind = FrameKind::kRequestToSend;
   header.p2p.id = send->id;
   transport_.sendCopy(send->peer, header, nullptr);
+  faultPoint("p2p.requested");
 }
 
 void Messenger::sendToSelf(const SendPtr& send) {
@@ -113,6 +116,7 @@ void Messenger::sendToSelf(const SendPtr& send) {
 }
 
 void Messenger::receive(const ReceivePtr& receive) {
+  faultPoint("p2p.receive");
   begin(receive);
   if (failure_) return finish(receive, failure_);
   if (const UnexpectedPtr message = matcher_.takeUnexpected(receive->peer, receive->tag)) {
@@ -173,10 +177,18 @@ void Messenger::accept(const ReceivePtr& receive, int source, uint64_t id, size_
     control(source, FrameKind::kClearToSend, receive->tag, id, receive->bytes, Answer::kWrongSize);
     return finish(receive, wrongSize(source, rank_, receive->tag, bytes, receive->bytes));
   }
+  const auto [at, isNew] = peers_[source].inbound.try_emplace(id);
+  if (!isNew) {  // one of two would go on in the memory of the other
+    return finish(receive,
+                  Error(ErrorCode::kPeerFailed,
+                        str("rank ", source, " asked to send two messages under one number"),
+                        source));
+  }
+  at->second.receive = receive;
   receive->stage = ReceiveOperation::Stage::kRendezvous;
   receive->id = id;
-  peers_[source].inbound[id].receive = receive;
   control(source, FrameKind::kClearToSend, receive->tag, id, receive->bytes);
+  faultPoint("p2p.cleared");
 }
 
 Error Messenger::wrongSize(int source, int destination, int64_t tag, size_t sent,

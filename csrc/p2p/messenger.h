@@ -80,6 +80,7 @@ class Messenger : private Transport::Receiver {
   struct Peer {
     size_t creditUsed = 0;                 // by our eager messages that the peer has not consumed
     size_t creditOwed = 0;                 // consumed by us and not reported yet
+    size_t buffered = 0;                   // by its eager messages that we have not consumed
     std::map<uint64_t, SendPtr> outbound;  // rendezvous by id
     std::map<uint64_t, Inbound> inbound;
     // The payload that is arriving: into a receive, or into an unexpected message, or nowhere.

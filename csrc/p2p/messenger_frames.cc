@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "csrc/base/fault_point.h"
 #include "csrc/base/format.h"
 #include "csrc/p2p/messenger.h"
 
@@ -29,6 +30,7 @@ void Messenger::sendPiece(const SendPtr& send) {
 }
 
 void Messenger::pieceSent(const SendPtr& send, size_t bytes) {
+  faultPoint("p2p.piece_sent");
   if (send->finished) return;  // it went on from a copy
   send->inFlight = false;
   send->written += bytes;
@@ -40,6 +42,7 @@ void Messenger::pieceSent(const SendPtr& send, size_t bytes) {
 void Messenger::consumed(int source, size_t bytes) {
   Peer& peer = peers_[source];
   peer.creditOwed += bytes + kMessageOverhead;
+  peer.buffered -= std::min(peer.buffered, bytes + kMessageOverhead);
   // Reported in large portions: a short exchange in one direction needs no stream in the other.
   if (peer.creditOwed < kCreditBytes / 8 || peer.lost) return;
   control(source, FrameKind::kCredit, 0, 0, std::exchange(peer.creditOwed, 0));
@@ -94,6 +97,10 @@ Transport::Receiver::Landing Messenger::eagerHeader(int source, const FrameHeade
   Peer& peer = peers_[source];
   peer.arrivingReceive = nullptr;
   peer.arrivingMessage = nullptr;
+  // The sender keeps to the same bounds: what goes beyond is to fill nobody's memory.
+  if (header.bytes > kEagerBytes) return {.nonsense = true};
+  peer.buffered += header.bytes + kMessageOverhead;
+  if (peer.buffered > kCreditBytes) return {.nonsense = true};
   if (const ReceivePtr receive = matcher_.takePosted(source, header.p2p.tag)) {
     receive->source = source;
     receive->ticket->setSourceRank(source);
@@ -153,7 +160,13 @@ void Messenger::answerArrived(int destination, const FrameHeader& header) {
   const auto at = outbound.find(header.p2p.id);
   if (at == outbound.end()) return;  // given up meanwhile
   const SendPtr send = at->second;
-  switch (static_cast<Answer>(header.p2p.extra)) {
+  const auto answer = static_cast<Answer>(header.p2p.extra);
+  if (answer != Answer::kGaveUp && (send->inFlight || send->written > 0)) {
+    return giveUpSend(send, Error(ErrorCode::kPeerFailed,
+                                  str("rank ", destination, " answered its request to send twice"),
+                                  destination));
+  }
+  switch (answer) {
     case Answer::kGo:
       return sendPiece(send);
     case Answer::kWrongSize:
@@ -185,6 +198,7 @@ Transport::Receiver::Landing Messenger::dataHeader(int source, const FrameHeader
 }
 
 void Messenger::dataArrived(int source, const FrameHeader& header) {
+  faultPoint("p2p.piece_arrived");
   Peer& peer = peers_[source];
   peer.arrivingReceive = nullptr;
   const auto at = peer.inbound.find(header.p2p.id);

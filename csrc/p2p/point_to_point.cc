@@ -120,8 +120,14 @@ void PointToPoint::State::run() {
       if (abort.raised() && !messenger.failure()) failLocked(*abort.reason());
       stop = stopping || messenger.failure();  // nothing can happen after a failure
       if (stop) return;
-      moved = messenger.progress();
-      messenger.tend();
+      try {
+        moved = messenger.progress();
+        messenger.tend();
+      } catch (const std::exception& error) {  // memory that ran out: nobody else could catch it
+        failLocked(Error(ErrorCode::kSystem, error.what(), transport->rank()));
+        stop = true;
+        return;
+      }
       if (moved) return;
       const auto now = Clock::now();
       if (!messenger.isIdle()) busyAt = now;

@@ -78,8 +78,9 @@ const std::vector<Row>& table() {
        "memory. For tests, and for containers that should be kept apart. May differ between ranks.",
        false, [](const std::string& v, Settings& s) { s.nodeId = v; }},
       {"TACO_SOCKET_IFNAME", "the name of a network interface", "the one that routes to MASTER_ADDR",
-       "The network interface for connections between nodes. GLOO_SOCKET_IFNAME is honoured if "
-       "this is unset and it names one interface. May differ between ranks.",
+       "The network interface for connections between ranks: its address is published, and a rank "
+       "listens on it only. GLOO_SOCKET_IFNAME is honoured if this is unset and it names one "
+       "interface. May differ between ranks.",
        false, [](const std::string& v, Settings& s) { s.socketInterface = v; }},
       {"TACO_TRANSPORT", "tcp or mpi", "tcp",
        "What carries the traffic between ranks that shared memory does not: sockets, or the MPI "
@@ -93,6 +94,11 @@ const std::vector<Row>& table() {
        "How much is written to stderr. info prints once per group: the grid, the links and why. May "
        "differ between ranks.",
        false, [](const std::string& v, Settings& s) { s.logLevel = parseLogLevel(v); }},
+      {"TACO_DUMP_DIR", "a folder, or none", "`taco-dumps-<user id>` in the folder for temporary files",
+       "Where a process writes its flight record (its last 2,000 operations) when a group fails, and "
+       "on `torch_taco.dump()`; `taco explain-hang` reads the files of all ranks. none: nothing is "
+       "written on a failure. May differ between ranks.",
+       false, [](const std::string& v, Settings& s) { s.dumpFolder = v; }},
       // Read by the launch helper (launch/), before there is a group.
       {"TACO_LAUNCHER", "the name of a row of the table in docs/launching.md",
        "the first that matches",

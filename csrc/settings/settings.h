@@ -25,6 +25,7 @@ struct Settings {
   TransportKind transport = TransportKind::kTcp;  // TACO_TRANSPORT
   std::string mpiLibrary;                      // TACO_MPI_LIBRARY
   LogLevel logLevel = LogLevel::kWarn;         // TACO_LOG
+  std::string dumpFolder;                      // TACO_DUMP_DIR; empty: the default one
 };
 
 // Parses `environment` (a map, so that tests need no setenv). Throws Error(kInvalidSettings) that

@@ -22,6 +22,9 @@ class KeyValueStore {
   virtual std::optional<std::string> peek(const std::string& key) = 0;
   // Adds to a counter and returns the new value.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
+  // From now on a call that the store does not answer within `patience` throws Error(kPeerFailed), as
+  // far as the store is a remote one.
+  virtual void limitCalls(Millis patience) { (void)patience; }
 };
 
 // For ranks that are threads of one process (tests, perf).

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "csrc/base/error.h"
+#include "csrc/base/fault_point.h"
 #include "csrc/base/format.h"
 #include "csrc/base/process_id.h"
 #include "csrc/topology/fields.h"
@@ -16,6 +17,8 @@
 
 namespace taco {
 namespace {
+
+constexpr int kSecretBytes = 16;
 
 Error damaged(const std::string& what) {
   return Error(ErrorCode::kPeerFailed, what + ": do all ranks run the same version of torch-taco?");
@@ -87,7 +90,10 @@ std::string readAnswer(const std::string& text) {
   const std::vector<std::string> fields = unpack(text);
   if (fields.size() == 2 && fields[0] == "ok") return fields[1];
   if (fields.size() == 3 && fields[0] == "error") {
-    throw Error(static_cast<ErrorCode>(std::atoi(fields[1].c_str())), fields[2]);
+    for (const ErrorCode code : {ErrorCode::kInvalidSettings, ErrorCode::kTimeout}) {
+      if (fields[1] == str(static_cast<int>(code))) throw Error(code, fields[2]);
+    }
+    throw Error(ErrorCode::kPeerFailed, fields[2]);
   }
   throw Error(ErrorCode::kPeerFailed, "rank 0's answer in the store is damaged");
 }
@@ -205,6 +211,7 @@ Topology meet(const MeetingRequest& request, KeyValueStore& store, const Setting
     mine.proofWhyNot = "TACO_SHM=0";
   }
 
+  faultPoint("init.proved");
   std::vector<Identity> identities;
   Topology topology;
   if (request.size == 1) {
@@ -222,10 +229,12 @@ Topology meet(const MeetingRequest& request, KeyValueStore& store, const Setting
                     throw damaged(str("rank ", rank, " has another number of lanes than rank 0"));
                   }
                 }
-                return pack({randomBytes(16), pack(all)});
+                return pack({randomBytes(kSecretBytes), pack(all)});
               });
     const std::vector<std::string> fields = unpack(table);
-    if (fields.size() != 2) throw damaged("rank 0's table in the store is no table");
+    if (fields.size() != 2 || fields[0].size() != kSecretBytes) {
+      throw damaged("rank 0's table in the store is no table");
+    }
     topology.secret = fields[0];
     for (const std::string& one : unpack(fields[1])) identities.push_back(Identity::unpacked(one));
     if (identities.size() != static_cast<size_t>(request.size)) {
@@ -243,6 +252,7 @@ Topology meet(const MeetingRequest& request, KeyValueStore& store, const Setting
       anyPair = mayShare(identities[a], identities[b]);
     }
   }
+  faultPoint("init.known");
   if (anyPair) {
     const std::string memory =
         round("memory", request, store, str(lowestSharing(request.rank, identities)), deadline,

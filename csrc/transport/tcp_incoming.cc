@@ -15,6 +15,8 @@ namespace {
 // Where bytes go that nobody wants. Each thread has its own, since nothing orders their writes.
 thread_local char scratch[64 * 1024];
 
+constexpr const char* kNonsense = "sent a message that is not one of TACO's protocol";
+
 bool isOurOwn(FrameKind kind) { return kind == FrameKind::kFail || kind == FrameKind::kGoodbye; }
 
 }  // namespace
@@ -52,7 +54,7 @@ bool TcpIncoming::advance(Transport::Receiver& receiver) {
       state_ = State::kOffered;
       if (!isOurOwn(header_.kind)) return true;
       if (header_.bytes > kLongestReason) {
-        cut("sent a message that is not one of TACO's protocol");
+        cut(kNonsense);
         return false;
       }
       reason_.resize(header_.bytes);
@@ -62,6 +64,10 @@ bool TcpIncoming::advance(Transport::Receiver& receiver) {
     }
     case State::kOffered: {
       const auto landing = receiver.onHeader(peer_, header_);
+      if (landing.nonsense) {
+        cut(kNonsense);
+        return false;
+      }
       if (!landing.accepted) {
         paused_ = true;
         return false;

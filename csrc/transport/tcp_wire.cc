@@ -16,6 +16,13 @@ std::string message(FrameHeader header, const std::string& text) {
   return bytes + text;
 }
 
+// Takes as long wherever the first difference is.
+bool isSame(const TcpSecret& a, const TcpSecret& b) {
+  unsigned difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
 }  // namespace
 
 uint64_t channelId(const std::string& group) {
@@ -30,7 +37,7 @@ std::string refusal(const TcpHello& hello, const TcpHello& expected) {
   if (hello.version != expected.version || hello.headerBytes != expected.headerBytes) {
     return "another version of TACO";
   }
-  if (hello.secret != expected.secret) return "a rank of another job (wrong secret)";
+  if (!isSame(hello.secret, expected.secret)) return "a rank of another job (wrong secret)";
   if (hello.channel != expected.channel || hello.size != expected.size) {
     return "a rank of another group";
   }
@@ -56,7 +63,9 @@ std::string goodbyeMessage(uint64_t framesSent) {
 }
 
 Error failureToldBy(int peer, int self, const FrameHeader& header, const std::string& reason) {
-  const auto atFault = static_cast<int64_t>(header.p2p.id) - 1;
+  // Whatever the peer says is a rank, or nobody.
+  const int64_t atFault =
+      header.p2p.id <= INT32_MAX ? static_cast<int64_t>(header.p2p.id) - 1 : -1;
   const bool hearsay = header.p2p.tag == static_cast<int64_t>(ErrorCode::kPeerFailed) &&
                        atFault >= 0 && atFault != peer && atFault != self;
   if (!hearsay) return Error(ErrorCode::kPeerFailed, str("rank ", peer, " failed: ", reason), peer);

@@ -28,6 +28,7 @@ class Transport {
     struct Landing {
       bool accepted = false;  // false: nobody wants it yet; the channel stays paused until resume()
       void* data = nullptr;   // where header.bytes bytes of payload go; null: they are dropped
+      bool nonsense = false;  // no rank of ours would send it: the peer is cut off
     };
     virtual Landing onHeader(int peer, const FrameHeader& header) = 0;
     // The payload of an accepted frame has arrived completely.

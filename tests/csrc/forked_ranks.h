@@ -121,8 +121,9 @@ class ForkedRanks {
   }
 
   Shared& shared() { return *shared_; }
-  void kill(int rank) {
-    if (pids_[static_cast<size_t>(rank)] > 0) ::kill(pids_[static_cast<size_t>(rank)], SIGKILL);
+  void kill(int rank) { signal(rank, SIGKILL); }
+  void signal(int rank, int number) {
+    if (pids_[static_cast<size_t>(rank)] > 0) ::kill(pids_[static_cast<size_t>(rank)], number);
   }
   std::string outcome(int rank) {
     const int status = wait(rank);
@@ -144,8 +145,8 @@ class ForkedRanks {
 };
 
 // Waits until ready(), which some other process brings about; false after a minute.
-inline bool eventually(const std::function<bool()>& ready) {
-  const Deadline deadline = Deadline::after(Millis(60000));
+inline bool eventually(const std::function<bool()>& ready, Millis patience = Millis(60000)) {
+  const Deadline deadline = Deadline::after(patience);
   while (!ready()) {
     if (deadline.expired()) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(200));

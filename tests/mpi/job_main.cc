@@ -67,7 +67,7 @@ void finish(const TicketPtr& ticket) {
 
 void run(Communicator& group, const std::function<void(Collectives&)>& body,
          Millis timeout = Millis(0)) {
-  finish(group.submit(Communicator::Mode::kSync, timeout, body));
+  if (const auto error = group.run(timeout, body)) throw *error;
 }
 
 Buffer view(std::vector<int32_t>& data) { return {data.data(), data.size(), DType::kInt32}; }

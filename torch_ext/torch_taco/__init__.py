@@ -8,12 +8,14 @@ import importlib
 
 import torch_taco_autoload as _autoload
 from torch_taco._build_info import VERSION as __version__
+from torch_taco._dump import dump, dump_on_signal
 from torch_taco._group import (
     Traffic,
     describe,
     explain,
     monitored_barrier,
     settings_markdown,
+    shared_empty,
     traffic,
 )
 from torch_taco._init import init
@@ -41,10 +43,13 @@ __all__ = [
     "Traffic",
     "__version__",
     "describe",
+    "dump",
+    "dump_on_signal",
     "explain",
     "init",
     "launch",
     "monitored_barrier",
     "settings_markdown",
+    "shared_empty",
     "traffic",
 ]

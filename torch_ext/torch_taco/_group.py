@@ -138,6 +138,22 @@ def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
     _backend_of(group).monitored_barrier(timeout, wait_all_ranks)
 
 
+def shared_empty(*size, dtype=None, group=None):
+    """An uninitialised CPU tensor in memory that all ranks of the group see.
+
+    An all-reduce in which every rank passes such a tensor (or a part of one) copies nothing on the way: 1.4 to 2
+    times as fast from some MB on. Collective: every rank of the group calls it, in the same order among the group's
+    other operations, with as many bytes. Where the group's ranks do not all share memory it is an ordinary tensor.
+    The memory is free again when all ranks have dropped their tensors. It counts against /dev/shm.
+
+    size: as for torch.empty; dtype: torch's default dtype if None. TypeError, ValueError for bad arguments; a
+    DistBackendError if another rank asks for another size, or does not come.
+    """
+    shape = torch.Size(size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    return _backend_of(group).shared_empty(shape.numel(), dtype).view(shape)
+
+
 def explain(nbytes, dtype=torch.float32, group=None, op=dist.ReduceOp.SUM):
     """The plan of an all-reduce of `nbytes` bytes: algorithm, piece_bytes, why; it prints itself."""
     if nbytes < 0:

@@ -44,7 +44,7 @@ def _open(names, size, deadline):
             raise dist.DistStoreError(
                 f"taco: rank {rank} of {size} did not come to make the group within its timeout (torchrun's attempt "
                 f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '?')}); see the log of that rank")
-        words.append(names.get(f"{session}/{rank}").decode())
+        words.append(names.get(f"{session}/{rank}").decode(errors="replace"))
     names.set(f"{session}/list", json.dumps(words))
     return session
 
@@ -55,17 +55,28 @@ def _join(names, rank, size, deadline):
     while time.monotonic() < deadline:
         if not has(names, "now", deadline - time.monotonic()):
             break
-        session = names.get("now").decode()
+        session = names.get("now").decode(errors="replace")
         if session != answered:
             names.set(f"{session}/{rank}", word)
             answered = session
         if has(names, f"{session}/list", min(_LOOK_AGAIN_SECONDS, deadline - time.monotonic())):
-            if word in json.loads(names.get(f"{session}/list")):
+            if word in _words(names.get(f"{session}/list")):
                 return session
             time.sleep(0.05)  # left over: rank 0 of this attempt has not come yet
     raise dist.DistStoreError(
         f"taco: rank 0 of {size} did not come to make the group within its timeout (this is rank {rank}, torchrun's "
         f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '?')}); see the log of rank 0")
+
+
+def _words(text):
+    try:
+        words = json.loads(text)
+    except ValueError:
+        words = None
+    if not isinstance(words, list):
+        raise dist.DistStoreError("taco: the list of those who take part in this attempt is damaged in the store; is "
+                                  "another program using it?")
+    return words
 
 
 def has(store, key, seconds):

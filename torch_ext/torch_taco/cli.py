@@ -4,9 +4,10 @@ import importlib
 import importlib.util
 import sys
 
-# subcommand -> what it does; the module of the same name runs it.
+# subcommand -> what it does; the module of the same name ("-" is "_" there) runs it.
 _COMMANDS = {
     "bench": "measure collectives: taco beside gloo in the same run",
+    "explain-hang": "which rank is behind and where, by the dumps of all ranks in a folder",
     "run": "start a script on this node, as the launch environment says",
     "settings": "print every environment variable that TACO reads",
     "version": "print the version and the torch it was built for",
@@ -27,7 +28,7 @@ def _version(arguments):
 
 def _usage():
     lines = ["usage: taco <command> [arguments]", ""]
-    lines += [f"  {name:10}{what}" for name, what in _available().items()]
+    lines += [f"  {name:14}{what}" for name, what in _available().items()]
     return "\n".join(lines)
 
 
@@ -35,8 +36,12 @@ def _available():
     return {
         name: what
         for name, what in _COMMANDS.items()
-        if f"_{name}" in globals() or importlib.util.find_spec(f"torch_taco.{name}")
+        if f"_{name}" in globals() or importlib.util.find_spec(_module_of(name))
     }
+
+
+def _module_of(command):
+    return f"torch_taco.{command.replace('-', '_')}"
 
 
 def main(argv=None):
@@ -50,7 +55,7 @@ def main(argv=None):
         print(f"taco: there is no command '{command}'\n\n{_usage()}", file=sys.stderr)
         return 2
     own = globals().get(f"_{command}")
-    run = own if own is not None else importlib.import_module(f"torch_taco.{command}").main
+    run = own if own is not None else importlib.import_module(_module_of(command)).main
     return run(rest) or 0
 
 

@@ -9,7 +9,6 @@ namespace {
 
 using namespace taco::testing;
 using Catch::Matchers::ContainsSubstring;
-using Mode = Communicator::Mode;
 
 TEST_CASE("a bad rank, size or root is an error that leaves everything usable") {
   CommunicatorConfig config;
@@ -177,7 +176,7 @@ TEST_CASE("shutting down in any order loses nothing and waits for nobody for lon
         runRanks(ranks, [&](int rank) {
           std::vector<TicketPtr> tickets;
           for (int i = 0; i < 20; ++i) {
-            tickets.push_back(group[rank].submit(Mode::kAsync, Millis(0),
+            tickets.push_back(group[rank].submit(Millis(0),
                                                  [](Collectives& c) { allReduceOnes(c, 3000); }));
           }
           std::vector<float> in(10);
@@ -204,8 +203,8 @@ TEST_CASE("shutting down in any order loses nothing and waits for nobody for lon
             if (const auto error = ticket->error()) throw *error;
           }
           bool refused = false;
-          const TicketPtr late = group[rank].submit(Mode::kSync, Millis(0), [](Collectives&) {});
-          refused = late->error() && late->error()->code() == ErrorCode::kAborted;
+          const auto why = group[rank].run(Millis(0), [](Collectives&) {});
+          refused = why && why->code() == ErrorCode::kAborted;
           expect(refused, "accepted after shutdown");
         });
       }
@@ -249,12 +248,12 @@ TEST_CASE("abort ends what is pending here, at once, and what waits elsewhere") 
       }
       std::vector<float> data(10);
       const TicketPtr receive = group[rank].receive(view(data), 2, 9, Millis(0), nullptr);
-      const TicketPtr queued = group[rank].submit(Mode::kAsync, Millis(0), [&](Collectives& c) {
+      const TicketPtr queued = group[rank].submit(Millis(0), [&](Collectives& c) {
         ++waiting;
         allReduceOnes(c, 20000);
       });
       const TicketPtr behind =
-          group[rank].submit(Mode::kAsync, Millis(0), [](Collectives& c) { allReduceOnes(c); });
+          group[rank].submit(Millis(0), [](Collectives& c) { allReduceOnes(c); });
       for (const TicketPtr& ticket : {receive, queued, behind}) {
         expect(ticket->wait(Deadline::after(Millis(50000))), "pending after abort");
         expect(ticket->error().has_value(), "succeeded after abort");
@@ -300,7 +299,7 @@ TEST_CASE("destruction without shutdown, with operations in flight, ends in orde
       runRanks(3, [&](int rank) {
         std::vector<TicketPtr> tickets;
         for (int i = 0; i < 10; ++i) {
-          tickets.push_back(group[rank].submit(Mode::kAsync, Millis(0),
+          tickets.push_back(group[rank].submit(Millis(0),
                                                [](Collectives& c) { allReduceOnes(c, 500); }));
         }
         group.destroy(rank);
@@ -318,7 +317,7 @@ TEST_CASE("a callback may destroy the group") {
   std::atomic<int> destroyed{0};
   runRanks(2, [&](int rank) {
     const TicketPtr ticket =
-        group[rank].submit(Mode::kAsync, Millis(0), [](Collectives& c) { allReduceOnes(c); });
+        group[rank].submit(Millis(0), [](Collectives& c) { allReduceOnes(c); });
     ticket->onDone([&group, &destroyed, rank](const Ticket&) {
       group.destroy(rank);
       ++destroyed;
@@ -394,11 +393,11 @@ TEST_CASE("a forked child may neither use nor end its parent's group") {
       config.environment = layout.environment(rank, 2);
       auto communicator = std::make_unique<Communicator>(config);
       const TicketPtr before =
-          communicator->submit(Mode::kAsync, Millis(0), [](Collectives& c) { allReduceOnes(c); });
+          communicator->submit(Millis(0), [](Collectives& c) { allReduceOnes(c); });
       ForkedRanks child(1, [&](int, ForkedRanks::Shared&) {
         std::string text;
         try {
-          communicator->submit(Mode::kSync, Millis(0), [](Collectives& c) { c.barrier(); });
+          communicator->run(Millis(0), [](Collectives& c) { c.barrier(); });
         } catch (const Error& error) {
           text = error.what();
         }

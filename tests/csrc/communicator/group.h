@@ -77,10 +77,22 @@ class Group {
 
 using Body = std::function<void(Collectives&)>;
 
-// Submits, waits, and throws the ticket's error.
+// Communicator::run() or submit(): the caller's thread, or the lane's.
+enum class Mode { kSync, kAsync };
+
+// Both ways with a ticket; that of run() is done.
+inline TicketPtr issue(Communicator& rank, Mode mode, Millis timeout, const Body& body) {
+  if (mode == Mode::kAsync) return rank.submit(timeout, body);
+  const TicketPtr ticket = std::make_shared<Ticket>();
+  const auto why = rank.run(timeout, body);
+  why ? ticket->fail(*why) : ticket->complete();
+  return ticket;
+}
+
+// Issues, waits, and throws the ticket's error.
 inline void runOn(Communicator& rank, const Body& body, Millis timeout = Millis(0),
-                  Communicator::Mode mode = Communicator::Mode::kSync) {
-  const TicketPtr ticket = rank.submit(mode, timeout, body);
+                  Mode mode = Mode::kSync) {
+  const TicketPtr ticket = issue(rank, mode, timeout, body);
   expect(ticket->wait(Deadline::after(Millis(90000))), "an operation never ended");
   if (const auto error = ticket->error()) throw *error;
 }

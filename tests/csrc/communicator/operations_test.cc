@@ -132,13 +132,12 @@ TEST_CASE("every operation in every layout, synchronous and asynchronous ones mi
         std::mt19937 ownRandom(static_cast<uint32_t>(rank));
         std::vector<TicketPtr> tickets;
         for (size_t i = 0; i < counts.size(); ++i) {
-          const auto mode =
-              ownRandom() % 3 == 0 ? Communicator::Mode::kSync : Communicator::Mode::kAsync;
-          tickets.push_back(group[rank].submit(mode, Millis(0), [&, i](Collectives& c) {
+          const auto mode = ownRandom() % 3 == 0 ? Mode::kSync : Mode::kAsync;
+          tickets.push_back(issue(group[rank], mode, Millis(0), [&, i](Collectives& c) {
             operate(c, i, counts[i]);
             if (i % 50 == 7) operate(c, i + 1000, 5);  // several verbs in one body
           }));
-          if (mode == Communicator::Mode::kSync) expect(tickets.back()->isDone(), "not done");
+          if (mode == Mode::kSync) expect(tickets.back()->isDone(), "not done");
         }
         for (const TicketPtr& ticket : tickets) {
           expect(ticket->wait(Deadline::after(Millis(90000))), "never done");
@@ -233,7 +232,7 @@ TEST_CASE("sends and receives run beside a collective that waits") {
       Communicator& self = group[rank];
       TicketPtr collective;
       if (rank != 2) {
-        collective = self.submit(Communicator::Mode::kAsync, Millis(0),
+        collective = self.submit(Millis(0),
                                  [](Collectives& c) { allReduceOnes(c); });
       }
       std::vector<float> out(70000, static_cast<float>(rank));

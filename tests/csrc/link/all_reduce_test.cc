@@ -79,6 +79,8 @@ std::vector<size_t> boundaries(LinkKind kind, int ranks, size_t element) {
   } else {
     const size_t chunk = windowBytes(kind) / (p - 1) / 64 * 64 * p;
     bytes.insert(bytes.end(), {chunk, 2 * chunk, 3 * chunk});
+    const size_t line = ShmSegment::Line::kDataBytes;
+    bytes.insert(bytes.end(), {line, 2 * line, line * ShmSegment::Line::kPerSlot});
   }
   std::vector<size_t> counts;
   for (const size_t one : bytes) {

@@ -19,6 +19,7 @@ const char* const kNames[] = {"LIGHT_2D_ALLREDUCE",
                               "TACO_TRANSPORT",
                               "TACO_MPI_LIBRARY",
                               "TACO_LOG",
+                              "TACO_DUMP_DIR",
                               "TACO_LAUNCHER",
                               "TACO_RANK",
                               "TACO_WORLD_SIZE",
@@ -40,6 +41,7 @@ TEST_CASE("an empty environment gives the defaults, and so do empty values") {
     CHECK(settings.useShm);
     CHECK(settings.nodeId.empty());
     CHECK(settings.socketInterface.empty());
+    CHECK(settings.dumpFolder.empty());
     CHECK(settings.logLevel == LogLevel::kWarn);
   }
 }
@@ -59,6 +61,7 @@ TEST_CASE("valid values") {
   CHECK(with("TACO_TRANSPORT", "tcp").transport == TransportKind::kTcp);
   CHECK(with("TACO_TRANSPORT", "mpi").transport == TransportKind::kMpi);
   CHECK(with("TACO_MPI_LIBRARY", "/x/libmpi.so").mpiLibrary == "/x/libmpi.so");
+  CHECK(with("TACO_DUMP_DIR", "/x/y").dumpFolder == "/x/y");
   CHECK(with("TACO_LOG", "error").logLevel == LogLevel::kError);
   CHECK(with("TACO_LOG", "warn").logLevel == LogLevel::kWarn);
   CHECK(with("TACO_LOG", "info").logLevel == LogLevel::kInfo);

@@ -8,6 +8,7 @@ is an error. A host that comes late finds the port for a while after the end.
 
 import contextlib
 import hashlib
+import re
 import selectors
 import socket
 import threading
@@ -22,6 +23,7 @@ PROGRESS_SECONDS = 300.0  # how often a host says that it still waits
 _GREETING_SECONDS = 10.0  # how long either side may take to say its first line
 _GREETING = "taco"
 _LINE = 400  # no line of this protocol is longer
+_MOST_STRANGERS = 256  # connections that have not said yet who they are: whoever comes then takes the oldest's place
 
 
 def token_of(hosts, script):
@@ -66,10 +68,16 @@ class Announcer:
                         except OSError:  # too many open files, or a connection that was reset: others may come
                             time.sleep(0.1)
                             continue
+                        if len(strangers) >= _MOST_STRANGERS:
+                            oldest = next(iter(strangers))
+                            forget(oldest)
+                            oldest.close()
                         peer.setblocking(False)
                         selector.register(peer, selectors.EVENT_READ)
                         strangers[peer] = [b"", time.monotonic() + _GREETING_SECONDS]
                         continue
+                    if peer not in strangers:
+                        continue  # it has just made room for another
                     try:
                         part = peer.recv(_LINE)
                     except BlockingIOError:
@@ -152,7 +160,7 @@ def wait_for_end(host, port, token, patience_seconds, say, name=None):
                         f"{(time.monotonic() - started) / 60:.0f} min so far")
     except OSError as error:
         reason = str(error)
-    if not answer.lstrip("-").isdigit():
+    if not re.fullmatch("-?[0-9]{1,9}", answer):
         raise CannotStart(f"{host} has not said how the job ended ({reason}): its `taco run` was killed, or it runs "
                           "another command; see its log")
     return int(answer)

@@ -1,0 +1,1 @@
+#pragma once  // nothing of it is used; see torch/extension.h beside it

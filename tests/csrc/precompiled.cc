@@ -1,0 +1,2 @@
+// What carries the precompiled header of the tests (cmake/TacoTest.cmake).
+#include "tests/csrc/ranks.h"
