@@ -41,7 +41,8 @@ OPTIONS = {
 
 def make_agent(made, path):
     """Instead of ssh: `agent [options] host command` runs the command in the host's namespaces."""
-    cases = "\n".join(f'{node.address}) exec {shlex.join(node.inside("sh", "-c"))} "$*" ;;' for node in made.nodes)
+    cases = "\n".join(f'{node.address}) exec {shlex.join(node.from_other_node("sh", "-c"))} "$*" ;;'
+                      for node in made.nodes)
     path.write_text('#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nhost=$1; shift\n'
                     f'case "$host" in\n{cases}\nesac\necho "there is no host $host" >&2; exit 1\n')
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
