@@ -58,6 +58,8 @@ ROLES = textwrap.dedent("""
     if role == "ps":
         while True:
             time.sleep(0.1)
+    while not pathlib.Path(__file__).with_name("ps0.out").read_text():
+        time.sleep(0.05)  # a server that is told of the end before it has begun prints nothing
     if sys.argv[1] == "fail":
         sys.exit(3)
     if sys.argv[1] == "os._exit":
