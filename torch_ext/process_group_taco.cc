@@ -77,7 +77,7 @@ ProcessGroupTaco::ProcessGroupTaco(const c10::intrusive_ptr<c10d::Store>& store,
 }
 
 ProcessGroupTaco::~ProcessGroupTaco() {
-  if (::getpid() != ownerProcess_) {
+  if (!isOwners()) {
     // A forked child: saying goodbye on the parent's connections would end the parent's group.
     new std::shared_ptr<Communicator>(std::move(communicator_));
     return;
@@ -94,8 +94,10 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupTaco::getBackendOptions()
   return options_;
 }
 
+bool ProcessGroupTaco::isOwners() const { return processGeneration() == ownerGeneration_; }
+
 void ProcessGroupTaco::requireUsable() const {
-  if (processGeneration() != ownerGeneration_) {
+  if (!isOwners()) {
     throw c10::DistBackendError(
         str("taco: the group '", groupName(*options_), "' was made in process ", ownerProcess_,
             " and cannot be used in process ", ::getpid(),
@@ -242,12 +244,12 @@ void ProcessGroupTaco::waitForPendingWorks() {
 }
 
 void ProcessGroupTaco::shutdown() {
-  if (::getpid() != ownerProcess_ || closed_.exchange(true)) return;
+  if (!isOwners() || closed_.exchange(true)) return;
   communicator_->shutdown();
 }
 
 void ProcessGroupTaco::abort() {
-  if (::getpid() != ownerProcess_) return;
+  if (!isOwners()) return;
   closed_.store(true);
   communicator_->abort("abort() was called on this group");
 }

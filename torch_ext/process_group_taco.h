@@ -161,10 +161,11 @@ class ProcessGroupTaco final : public c10d::Backend {
              std::shared_ptr<Staged> received, const std::function<TicketPtr()>& issue);
 
   void requireRank(const char* operation, const char* argument, int64_t rank) const;
+  bool isOwners() const;  // false in a forked child, which must leave the connections alone
   void requireUsable() const;
 
   const c10::intrusive_ptr<Options> options_;
-  const int64_t ownerProcess_;  // a forked child must leave the connections alone
+  const int64_t ownerProcess_;  // its pid, for messages
   const uint64_t ownerGeneration_;
   std::shared_ptr<KeyValueStore> store_;
   std::shared_ptr<Communicator> communicator_;

@@ -6,6 +6,7 @@
 
 #include "csrc/base/fault_point.h"
 #include "csrc/base/format.h"
+#include "csrc/base/rounding.h"
 
 namespace taco {
 namespace {
@@ -14,8 +15,6 @@ namespace {
 // (0.3 ms at 25 Gbit/s), short enough that the first and the last one do not matter.
 constexpr size_t kSmallestPiece = 128 << 10;
 constexpr size_t kLargestPiece = 1 << 20;
-
-size_t ceilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
 
 // A sixteenth of the whole, within the limits.
 size_t pieceBytesFor(size_t totalBytes) {

@@ -7,22 +7,21 @@
 
 #include "csrc/base/error.h"
 #include "csrc/base/format.h"
+#include "csrc/base/rounding.h"
 
 namespace taco {
 namespace {
 
 constexpr size_t kPage = 4096;
 
-size_t wholePages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-
 size_t headerBytes(int members) {
-  return wholePages(static_cast<size_t>(members) * sizeof(std::atomic<uint32_t>));
+  return roundUp(static_cast<size_t>(members) * sizeof(std::atomic<uint32_t>), kPage);
 }
 
 }  // namespace
 
 size_t SharedBlock::fileBytes(size_t bytes, int members) {
-  return headerBytes(members) + static_cast<size_t>(members) * wholePages(bytes);
+  return headerBytes(members) + static_cast<size_t>(members) * roundUp(bytes, kPage);
 }
 
 SharedBlock::SharedBlock(int fd, size_t fileOffset, size_t bytes, int members)
@@ -39,7 +38,7 @@ SharedBlock::SharedBlock(int fd, size_t fileOffset, size_t bytes, int members)
 SharedBlock::~SharedBlock() { ::munmap(base_, fileBytes(bytes_, members_)); }
 
 char* SharedBlock::area(int member) const {
-  return base_ + headerBytes(members_) + static_cast<size_t>(member) * wholePages(bytes_);
+  return base_ + headerBytes(members_) + static_cast<size_t>(member) * roundUp(bytes_, kPage);
 }
 
 std::optional<uint64_t> SharedBlock::offsetOf(int member, const void* data, size_t bytes) const {

@@ -7,17 +7,14 @@
 
 #include "csrc/base/fault_point.h"
 #include "csrc/base/format.h"
+#include "csrc/base/rounding.h"
 #include "csrc/data/copy.h"
 #include "csrc/data/prefetch.h"
 
 namespace taco {
 namespace {
 
-constexpr size_t kLine = 64;
-
-size_t ceilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
-size_t roundUp(size_t value, size_t unit) { return ceilDiv(value, unit) * unit; }
-size_t lineDown(size_t bytes) { return bytes / kLine * kLine; }
+size_t lineDown(size_t bytes) { return bytes / kCacheLineBytes * kCacheLineBytes; }
 
 // a >= b for step counters, across the wrap.
 bool reachedStep(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) >= 0; }
@@ -173,7 +170,7 @@ void ShmLink::share(char* slot, const void* data, size_t bytes) {
 // Everybody has arrived in this step, and so is done with the other slot: its lines come back from
 // the readers' caches while this rank does something else, and the next step's stores find them.
 void ShmLink::ownSoon(const void* begin, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += kLine) {
+  for (size_t at = 0; at < bytes; at += kCacheLineBytes) {
     prefetchForWrite(static_cast<const char*>(begin) + at);
   }
 }
@@ -231,7 +228,7 @@ void ShmLink::allReducePush(const OpContext& op, Buffer buffer, const Reduction&
   const size_t ranks = members_.size();
   const size_t self = static_cast<size_t>(member_);
   const size_t element = elementBytes(buffer.dtype);
-  const size_t lineElements = std::max<size_t>(1, kLine / element);
+  const size_t lineElements = std::max<size_t>(1, kCacheLineBytes / element);
   const size_t shareBytes = lineDown(windowBytes_ / (ranks - 1));
   const size_t numChunks = ceilDiv(buffer.count, shareBytes / element * ranks);
   const size_t chunkElements = ceilDiv(buffer.count, numChunks);

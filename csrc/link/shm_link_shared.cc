@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "csrc/base/format.h"
+#include "csrc/base/rounding.h"
 #include "csrc/data/prefetch.h"
 #include "csrc/link/shm_link.h"
 
@@ -101,8 +102,7 @@ void ShmLink::allReduceShared(const OpContext& op, Buffer buffer, const Reductio
   const size_t ranks = members_.size();
   const size_t element = elementBytes(buffer.dtype);
   const size_t lineElements = std::max<size_t>(1, kCacheLineBytes / element);
-  const size_t each = (buffer.count + ranks - 1) / ranks;
-  const size_t partElements = (each + lineElements - 1) / lineElements * lineElements;
+  const size_t partElements = roundUp(ceilDiv(buffer.count, ranks), lineElements);
   const size_t begin = std::min(static_cast<size_t>(member_) * partElements, buffer.count);
   const size_t count = std::min(partElements, buffer.count - begin);
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "csrc/base/rounding.h"
 #include "csrc/link/shm_link.h"
 
 namespace taco {
@@ -27,7 +28,7 @@ uint64_t flagOf(uint32_t step, uint64_t fingerprint) {
 }
 
 size_t linesOf(size_t bytes) {
-  return std::max<size_t>(1, (bytes + Line::kDataBytes - 1) / Line::kDataBytes);
+  return std::max<size_t>(1, ceilDiv(bytes, Line::kDataBytes));
 }
 
 // As the whole lines that they are but for the last one: the compiler then needs no loops.

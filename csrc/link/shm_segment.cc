@@ -13,6 +13,7 @@
 #include "csrc/base/fault_point.h"
 #include "csrc/base/format.h"
 #include "csrc/base/process_id.h"
+#include "csrc/base/rounding.h"
 #include "csrc/base/wait.h"
 #include "csrc/topology/node_proof.h"
 #include "csrc/topology/own_file.h"
@@ -25,8 +26,6 @@ constexpr uint64_t kMagic = 0x5441434f53484d31;  // "TACOSHM1"
 constexpr size_t kPage = 4096;
 constexpr size_t kTokenDigits = 32;
 constexpr const char* kLeft = "has left the group (destroy_process_group)";
-
-size_t roundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 constexpr size_t kLinesBytes = 2 * ShmSegment::Line::kPerSlot * sizeof(ShmSegment::Line);
 

@@ -1,7 +1,5 @@
 #include "csrc/p2p/point_to_point.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "csrc/base/format.h"
+#include "csrc/base/process_generation.h"
 #include "csrc/p2p/messenger.h"
 
 namespace taco {
@@ -52,7 +51,7 @@ struct PointToPoint::State {
   }
 
   void checkPeer(const char* what, int peer, int lowest) const {
-    if (::getpid() != creator) {
+    if (processGeneration() != creator) {
       throw Error(ErrorCode::kAborted,
                   str(what, " was called in a process forked after the group '", group,
                       "' was made; call it in the process that made the group"));
@@ -97,7 +96,7 @@ struct PointToPoint::State {
 
   const AbortSignal& abort;
   const std::string group;
-  const pid_t creator = ::getpid();
+  const uint64_t creator = processGeneration();
 
   std::mutex mutex;  // guards all below except `transport->waitReady()`, wake() and the counters
   std::unique_ptr<Transport> transport;
@@ -151,7 +150,7 @@ PointToPoint::PointToPoint(std::unique_ptr<Transport> transport, const AbortSign
     : state_(std::make_shared<State>(std::move(transport), abort, std::move(group))) {}
 
 PointToPoint::~PointToPoint() {
-  if (::getpid() != state_->creator) {
+  if (processGeneration() != state_->creator) {
     // The thread does not exist here, the mutex may be locked by it for ever, and what pending
     // operations keep alive is not this process's to end: forget it all.
     new std::shared_ptr<State>(std::move(state_));
@@ -187,13 +186,13 @@ TicketPtr PointToPoint::receive(int peer, int64_t tag, void* data, size_t bytes,
 }
 
 void PointToPoint::fail(const Error& why) {
-  if (::getpid() != state_->creator) return;
+  if (processGeneration() != state_->creator) return;
   state_->withMessenger([&] { state_->failLocked(why); });
 }
 
 void PointToPoint::close(Millis maxWait) {
   State& state = *state_;
-  if (::getpid() != state.creator) return;
+  if (processGeneration() != state.creator) return;
   const Deadline deadline = Deadline::after(std::max(maxWait, Millis(1)));
   std::thread* thread = nullptr;
   {

@@ -11,22 +11,11 @@
 
 #include "commux/process_group_ucx.hpp"
 #include "perf/native/peer.h"
+#include "perf/peers/guarded.h"
 
 namespace {
 
 c10::intrusive_ptr<commux::ProcessGroupUCX> group;
-std::string lastErrorText;
-
-template <typename Body>
-int guarded(Body body) {
-  try {
-    body();
-    return TACO_PEER_OK;
-  } catch (const std::exception& error) {
-    lastErrorText = error.what();
-    return TACO_PEER_FAILED;
-  }
-}
 
 int init(const TacoPeerJob* job) {
   return guarded([&] {

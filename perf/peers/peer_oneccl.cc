@@ -7,6 +7,7 @@
 
 #include "oneapi/ccl.hpp"
 #include "perf/native/peer.h"
+#include "perf/peers/guarded.h"
 
 // Intel MPI's, whose headers the wheels lack; these three need no type of MPI.
 extern "C" {
@@ -18,7 +19,6 @@ int MPI_Finalize(void);
 namespace {
 
 std::unique_ptr<ccl::communicator> communicator;
-std::string lastErrorText;
 std::string description;
 bool startedMpi = false;
 constexpr int kMpiThreadMultiple = 3;
@@ -31,17 +31,6 @@ ccl::datatype typeOf(int type) {
       return ccl::datatype::bfloat16;
     default:
       return ccl::datatype::float32;
-  }
-}
-
-template <typename Body>
-int guarded(Body body) {
-  try {
-    body();
-    return TACO_PEER_OK;
-  } catch (const std::exception& error) {
-    lastErrorText = error.what();
-    return TACO_PEER_FAILED;
   }
 }
 

@@ -4,35 +4,18 @@
 // FUZZ_TIMES=<n> runs n times as many. CI runs every target for seconds, under the sanitizers too.
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "tests/csrc/seeded.h"
+
 namespace taco::testing {
 
-class Fuzz {
+class Fuzz : public Seeded {
  public:
   Fuzz(const char* what, int cases)
-      : seed_(setting("FUZZ_SEED", 20261130)),
-        cases_(cases * static_cast<int>(setting("FUZZ_TIMES", 1))),
-        random_(seed_) {
-    std::printf("fuzz: %s, FUZZ_SEED=%llu, %d cases\n", what,
-                static_cast<unsigned long long>(seed_), cases_);
-  }
-
-  int cases() const { return cases_; }
-  uint64_t seed() const { return seed_; }
-
-  uint64_t bits() { return random_(); }
-  size_t below(size_t limit) { return random_() % limit; }  // 0 ... limit - 1
-  bool chance(size_t percent) { return below(100) < percent; }
-
-  template <typename T>
-  const T& oneOf(const std::vector<T>& all) {
-    return all[below(all.size())];
-  }
+      : Seeded(what, "FUZZ_SEED", 20261130,
+               cases * static_cast<int>(setting("FUZZ_TIMES", 1))) {}
 
   // A number of the kind at which arithmetic goes wrong.
   uint64_t number() {
@@ -58,11 +41,6 @@ class Fuzz {
   }
 
  private:
-  static uint64_t setting(const char* name, uint64_t otherwise) {
-    const char* const value = std::getenv(name);
-    return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
-  }
-
   void mutate(std::string& text) {
     const size_t at = below(text.size() + 1);
     switch (below(8)) {
@@ -98,10 +76,6 @@ class Fuzz {
         break;
     }
   }
-
-  const uint64_t seed_;
-  const int cases_;
-  std::mt19937_64 random_;
 };
 
 }  // namespace taco::testing

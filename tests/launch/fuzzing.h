@@ -1,37 +1,19 @@
 #pragma once
 
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <random>
 #include <string>
 #include <vector>
+
+#include "tests/csrc/seeded.h"
 
 namespace taco::testing {
 
 // Random input from a seed that is printed: LAUNCH_FUZZ_SEED=<seed> runs the same cases again,
 // another seed runs others, LAUNCH_FUZZ_CASES=<n> more of them.
-class Fuzz {
+class Fuzz : public Seeded {
  public:
   Fuzz(const char* what, int cases)
-      : seed_(setting("LAUNCH_FUZZ_SEED", 20240511)),
-        cases_(static_cast<int>(setting("LAUNCH_FUZZ_CASES", cases))),
-        random_(seed_) {
-    std::printf("fuzz: %s, LAUNCH_FUZZ_SEED=%llu, %d cases\n", what,
-                static_cast<unsigned long long>(seed_), cases_);
-  }
-
-  int cases() const { return cases_; }
-  uint64_t seed() const { return seed_; }
-
-  // 0 ... below - 1.
-  size_t below(size_t limit) { return random_() % limit; }
-  bool chance(size_t percent) { return below(100) < percent; }
-
-  template <typename T>
-  const T& oneOf(const std::vector<T>& all) {
-    return all[below(all.size())];
-  }
+      : Seeded(what, "LAUNCH_FUZZ_SEED", 20240511,
+               static_cast<int>(setting("LAUNCH_FUZZ_CASES", static_cast<uint64_t>(cases)))) {}
 
   // `text` with one to four small accidents; `others` are texts to borrow from.
   std::string mutated(std::string text, const std::vector<std::string>& others) {
@@ -40,11 +22,6 @@ class Fuzz {
   }
 
  private:
-  static uint64_t setting(const char* name, uint64_t otherwise) {
-    const char* const value = std::getenv(name);
-    return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
-  }
-
   char character() {
     static const std::string kLikely = "0123456789,:;[]()=-x. \t\r\n#@%{}\"'^/\\_aZ";
     return chance(90) ? kLikely[below(kLikely.size())] : static_cast<char>(below(256));
@@ -79,10 +56,6 @@ class Fuzz {
         break;
     }
   }
-
-  const uint64_t seed_;
-  const int cases_;
-  std::mt19937_64 random_;
 };
 
 }  // namespace taco::testing
