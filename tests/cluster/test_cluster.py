@@ -140,6 +140,13 @@ time.sleep(600)
 """
 
 
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    """A temporary folder of the test's own: any other test that makes a cluster removes leftovers too."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
 def start_owner():
     package = str(pathlib.Path(cluster.__file__).parents[1])
     owner = subprocess.Popen([sys.executable, "-c", OWNER, package], stdout=subprocess.PIPE, text=True)
@@ -169,7 +176,7 @@ def gone(entries):
     return False
 
 
-def test_nothing_outlives_a_killed_owner_and_living_owners_are_left_alone():
+def test_nothing_outlives_a_killed_owner_and_living_owners_are_left_alone(own_folder):
     killed, leftover, holders = start_owner()
     living, kept, others = start_owner()
     try:
@@ -191,7 +198,7 @@ def test_nothing_outlives_a_killed_owner_and_living_owners_are_left_alone():
     assert not kept.exists()
 
 
-def test_holders_that_survived_a_dead_owner_are_ended():
+def test_holders_that_survived_a_dead_owner_are_ended(own_folder):
     """None should; if one does, the next start ends it, but no other process that has got its number."""
     dead = subprocess.Popen(["true"])
     dead.wait()

@@ -39,21 +39,21 @@ def plan(line, **variables):
 
 @pytest.mark.parametrize("line, variables, expected", [
     # The laptop.
-    ("train.py --lr 1", {}, "torchrun --standalone --local-addr=localhost --nproc-per-node=1 train.py --lr 1"),
-    ("--nproc 4 train.py", {}, "torchrun --standalone --local-addr=localhost --nproc-per-node=4 train.py"),
+    ("train.py --lr 1", {}, "torchrun --standalone --nproc-per-node=1 train.py --lr 1"),
+    ("--nproc 4 train.py", {}, "torchrun --standalone --nproc-per-node=4 train.py"),
     ("train.py", {"CUDA_VISIBLE_DEVICES": "1,2"},
-     "torchrun --standalone --local-addr=localhost --nproc-per-node=2 train.py"),
+     "torchrun --standalone --nproc-per-node=2 train.py"),
     ("--max-restarts 2 --tee 3 -m pkg.train --nproc 3", {},
-     "torchrun --standalone --local-addr=localhost --nproc-per-node=1 --max-restarts 2 --tee 3 -m -- pkg.train --nproc 3"),
+     "torchrun --standalone --nproc-per-node=1 --max-restarts 2 --tee 3 -m -- pkg.train --nproc 3"),
     ("--nnodes 2 --node-rank 1 --nproc 2 --master-addr h train.py", {},
      "torchrun --master-port=29500 --nproc-per-node=2 --nnodes 2 --node-rank 1 --master-addr h train.py"),
     ("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h:1 train.py", {},
      "torchrun --nproc-per-node=1 --nnodes 2 --rdzv-backend c10d --rdzv-endpoint h:1 train.py"),
     # torchrun drops the `--`.
-    ("--nproc 2 train.py -- x", {}, "torchrun --standalone --local-addr=localhost --nproc-per-node=2 train.py x"),
+    ("--nproc 2 train.py -- x", {}, "torchrun --standalone --nproc-per-node=2 train.py x"),
     ("--nproc auto train.py", TI, f"torchrun {WHERE} --nproc-per-node=8 train.py"),
     ("--nproc gpu train.py", {"CUDA_VISIBLE_DEVICES": "1,2"},
-     "torchrun --standalone --local-addr=localhost --nproc-per-node=2 train.py"),
+     "torchrun --standalone --nproc-per-node=2 train.py"),
     # TI's DDP mode.
     ("train.py", TI, f"torchrun {WHERE} --nproc-per-node=8 train.py"),
     ("--nproc 2 train.py", TI, f"torchrun {WHERE} --nproc-per-node=2 train.py"),
@@ -85,7 +85,7 @@ def plan(line, **variables):
     # By itself, as the shell of `srun --pty bash`.
     ("train.py", {"SLURM_STEP_ID": 0, "SLURM_PROCID": 0, "SLURM_STEP_NUM_TASKS": 1}, f"{sys.executable} {CHILD} train.py"),
     ("--nproc 2 train.py", {"SLURM_STEP_ID": 0, "SLURM_PROCID": 0, "SLURM_STEP_NUM_TASKS": 1},
-     "torchrun --standalone --local-addr=localhost --nproc-per-node=2 train.py"),
+     "torchrun --standalone --nproc-per-node=2 train.py"),
     ("train.py x", {"OMPI_COMM_WORLD_RANK": 1, "OMPI_COMM_WORLD_SIZE": 2, "RANK": 0, "WORLD_SIZE": 1,
                     "GPU_NUM_PER_NODE": 2}, f"{sys.executable} {CHILD} train.py x"),
     ("-m pkg", {"SLURM_STEP_ID": 0, "SLURM_PROCID": 1, "SLURM_STEP_NUM_TASKS": 2, "SLURM_LOCALID": 1},
@@ -246,7 +246,7 @@ def test_command_line(capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "row 14, single" in shown and "-> single" in shown and "ti-ddp" in shown
     assert torch_taco.run.main(["--dry-run", "--nproc", "2", "train.py"]) == 0
-    assert capsys.readouterr().out == "torchrun --standalone --local-addr=localhost --nproc-per-node=2 train.py\n"
+    assert capsys.readouterr().out == "torchrun --standalone --nproc-per-node=2 train.py\n"
     with pytest.raises(SystemExit) as ended:
         torch_taco.run.main([])
     assert ended.value.code == 2 and "no script was given" in capsys.readouterr().err

@@ -26,6 +26,9 @@ from torch_taco._listen import listen
 PROGRESS_SECONDS = 5.0
 _GRACE_SECONDS = 1.0  # torch's own timeout goes first where it works
 _meetings = 0  # how often this process has met the others
+# Rank 0's store outlives its group: one that destroys its group early and meets again at the same port must find the
+# server that will serve the next group, not one about to vanish with the last.
+_kept_store = None
 
 
 def rendezvous(url, timeout=default_pg_timeout, **_):
@@ -56,6 +59,7 @@ def _arguments(url):
 
 
 def _meet(launch, timeout):
+    global _kept_store
     agents_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
     if launch.world_size == 1 and not agents_store:
         return dist.HashStore()  # nobody to meet: neither an address nor a port is needed
@@ -75,6 +79,7 @@ def _meet(launch, timeout):
                                address if _launch.is_loopback(address) else None)
         else:
             store = join_store(launch, address, port, timeout, origin)
+    _kept_store = store if launch.rank == 0 and not agents_store else None
     return _call_the_roll(launch, store, deadline)
 
 

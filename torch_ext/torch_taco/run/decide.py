@@ -103,9 +103,8 @@ def _node(launch, options, variables):
     if launch.level == "process":
         nodes = Meeting(launch, options, nodes=1, node_rank=0)
         if not meeting.OPTIONS & set(options.given):
-            # Any free port, and no look-up of this host's name.
-            return Plan("torchrun", ["--standalone", "--local-addr=localhost", *worked_out, *options.torchrun,
-                                     *for_torchrun(options.script)], notes=notes)
+            return Plan("torchrun", [*worked_out, *options.torchrun, *for_torchrun(options.script)], notes=notes,
+                        standalone=True)
         worked_out = [*(nodes.words() if nodes.nodes != 1 else []), *worked_out]
     else:
         nodes = Meeting(launch, options, launch.nodes, launch.node_rank)

@@ -26,6 +26,7 @@ class Plan:
     notes: list[str] = dataclasses.field(default_factory=list)
     master: tuple[str, int, str] | None = None  # torchrun's: address, port, origin (the port's where it is opened here)
     is_master: bool = False
+    standalone: bool = False  # torchrun on this machine alone, at a free port (start.py)
     hosts: list[str] = dataclasses.field(default_factory=list)  # TI's MPI mode; the first is the one that starts
     port: int = 0  # at which the first tells the others that it is over
     token: str = ""  # tells this job from others at the same port
@@ -38,4 +39,5 @@ class Plan:
         if self.how == "nothing":
             return "# nothing is started here"
         words += ["torchrun"] if self.how == "torchrun" else []
+        words += ["--standalone"] if self.standalone else []
         return " ".join(words + [shlex.quote(word) for word in self.arguments])

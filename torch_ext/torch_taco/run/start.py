@@ -5,8 +5,11 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
+from datetime import timedelta
 
 from torch_taco import _launch
+from torch_taco._rendezvous import open_store
 from torch_taco.run import roles, waiting
 from torch_taco.run.plan import FOR_THIS_PROCESS, CannotStart
 
@@ -45,8 +48,9 @@ def _torchrun(plan):
         else:
             # The other nodes' agents would wait as well, but without a word.
             _launch.wait_for_listener(address, port, plan.wait_seconds, _say, origin)
+    where, _store = _meeting_place() if plan.standalone else ([], None)
     try:
-        torchrun.main(plan.arguments)
+        torchrun.main([*where, *plan.arguments])
     except ChildFailedError as error:
         print(error, file=sys.stderr, flush=True)
         code = error.get_first_failure()[1].exitcode
@@ -56,6 +60,15 @@ def _torchrun(plan):
         roles.worker_failed(plan, f"its `taco run` was ended by signal {int(error.sigval)}")
         return _status(-error.sigval)
     return 0
+
+
+def _meeting_place():
+    """What --standalone stands for, a free port, so that two jobs do not clash; 0.15 s sooner. torchrun's agent, in this
+    process, shares the store that is at the port already: nobody else can come to have it in between."""
+    store = open_store(0, 1, timedelta(seconds=60), "taco run", "localhost")
+    # By number, and this one named as this host: no name is looked up.
+    return [f"--master-addr={store.host}", f"--master-port={store.port}", f"--local-addr={store.host}",
+            f"--rdzv-id={uuid.uuid4()}"], store
 
 
 def _status(code):
