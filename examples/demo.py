@@ -75,9 +75,9 @@ def worker(rank, ports, epochs, pipe):
         pipe.send(results)
 
 
-def wait_for(workers):
+def wait_for(workers, patience=PATIENCE_SECONDS):
     """Until all have ended. The ranks that did not end well; who still runs is stopped once one has failed."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + patience
     running = dict(enumerate(workers))
     failed = []
     while running and not failed:

@@ -18,6 +18,7 @@
 #include "torch_ext/process_group_taco.h"
 #include "torch_ext/reduce_spec.h"
 #include "torch_ext/tensors.h"
+#include "torch_ext/topk_bindings.h"
 
 namespace py = pybind11;
 
@@ -62,6 +63,9 @@ void bindPlan(py::module_& module) {
                              [](const AllreducePlan& plan) { return name(plan.algorithm); })
       .def_readonly("piece_bytes", &AllreducePlan::pieceBytes)
       .def_property_readonly("why", &AllreducePlan::why)
+      .def_property_readonly("why_dense", &AllreducePlan::whyDense)
+      .def_readonly("topk_ratio", &AllreducePlan::topkRatio)
+      .def_readonly("break_even_ratio", &AllreducePlan::breakEvenRatio)
       .def("__eq__", [](const AllreducePlan& a, const AllreducePlan& b) { return a == b; })
       .def("__str__", &AllreducePlan::describe)
       .def("__repr__", [](const AllreducePlan& plan) {
@@ -71,11 +75,9 @@ void bindPlan(py::module_& module) {
 
 void bindGroup(py::module_& module) {
   using Group = ProcessGroupTaco;
-  auto group = py::class_<Group, c10d::Backend, c10::intrusive_ptr<Group>>(
-      module, "ProcessGroupTaco");
-  py::class_<Group::Options, c10d::Backend::Options, c10::intrusive_ptr<Group::Options>>(
-      group, "Options")
-      .def(py::init<Millis>(), py::arg("timeout") = kBackendDefaultTimeout);
+  GroupClass group(module, "ProcessGroupTaco");
+  OptionsClass optionsClass(group, "Options");
+  bindTopk(module, group, optionsClass);
   group
       .def(py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                        c10::intrusive_ptr<Group::Options> options) {

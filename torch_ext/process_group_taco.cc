@@ -55,6 +55,7 @@ ProcessGroupTaco::ProcessGroupTaco(const c10::intrusive_ptr<c10d::Store>& store,
   config.size = size;
   config.store = store_;
   config.environment = processEnvironment();
+  for (const auto& [name, value] : options_->settings) config.environment[name] = value;
   config.timeout = options_->timeout;
   config.groupName = groupName(*options_);
   for (const auto global : options_->global_ranks_in_group) {
@@ -74,6 +75,9 @@ ProcessGroupTaco::ProcessGroupTaco(const c10::intrusive_ptr<c10d::Store>& store,
     }
   });
   remember(communicator_);
+  identities_.emplace([communicator = communicator_.get()](uint64_t storage) {
+    communicator->forgetResiduals(storage);
+  });
 }
 
 ProcessGroupTaco::~ProcessGroupTaco() {

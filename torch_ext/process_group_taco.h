@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "csrc/communicator/communicator.h"
+#include "torch_ext/storage_identity.h"
 #include "torch_ext/work.h"
 
 namespace taco {
@@ -30,6 +32,8 @@ class ProcessGroupTaco final : public c10d::Backend {
   struct Options : c10d::Backend::Options {
     explicit Options(Millis timeoutMs = kBackendDefaultTimeout)
         : c10d::Backend::Options("taco", timeoutMs) {}
+    // Of settings: name of the environment variable -> value. They win over the environment.
+    std::map<std::string, std::string> settings;
     // Overrides the base's where there is one (torch 2.15), so that no copy is sliced.
     c10::intrusive_ptr<c10d::Backend::Options> clone() const {
       return c10::make_intrusive<Options>(*this);
@@ -119,6 +123,22 @@ class ProcessGroupTaco final : public c10d::Backend {
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;  // NOLINT(runtime/int)
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
 
+  // --- topk.cc
+  // A compressed all-reduce, SUM or AVG, in place; what is not sent is kept for this tensor's memory.
+  c10::intrusive_ptr<c10d::Work> topkAllreduce(const at::Tensor& tensor, const TopkRequest& request,
+                                               bool average, Millis timeout);
+  // What this rank has not sent of a tensor; copies. Empty where there is nothing.
+  struct ResidualCopy {
+    std::string domain;    // "flat" or "2d"
+    at::Tensor residual;   // float32, one element for each that this rank selects from
+    at::Tensor momentum;   // undefined where there is none
+  };
+  std::optional<ResidualCopy> residualOf(const at::Tensor& tensor);
+  void setResidual(const at::Tensor& tensor, const ResidualCopy& copy);
+  ResidualStats residualStats();
+  // times `factor`, 0 included; of all buffers where the tensor is undefined.
+  void scaleResiduals(double factor, const at::Tensor& tensor);
+
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setSequenceNumberForGroup() override {}  // starts at 0 on every rank
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
@@ -160,6 +180,10 @@ class ProcessGroupTaco final : public c10d::Backend {
   void start(const c10::intrusive_ptr<TacoWork>& work, const char* title,
              std::shared_ptr<Staged> received, const std::function<TicketPtr()>& issue);
 
+  ResidualKey residualKey(const at::Tensor& tensor);
+  // That an ordinary all-reduce of the tensor may be lossy, if LIGHT_TOPK_* say so.
+  std::optional<Compression> compressionOf(const at::Tensor& tensor, const ReduceSpec& spec);
+
   void requireRank(const char* operation, const char* argument, int64_t rank) const;
   bool isOwners() const;  // false in a forked child, which must leave the connections alone
   void requireUsable() const;
@@ -169,6 +193,7 @@ class ProcessGroupTaco final : public c10d::Backend {
   const uint64_t ownerGeneration_;
   std::shared_ptr<KeyValueStore> store_;
   std::shared_ptr<Communicator> communicator_;
+  std::optional<StorageIdentities> identities_;  // of tensors with residuals
   std::atomic<uint64_t> sequence_{0};  // collectives called so far
   std::atomic<uint64_t> barriers_{0};  // monitored barriers called so far
   std::atomic<bool> closed_{false};    // by shutdown() or abort(), once

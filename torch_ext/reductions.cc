@@ -20,6 +20,15 @@ void requireOne(const char* operation, const char* argument, size_t count) {
   refuse(operation, str(argument, " has ", count, " elements where 1 is needed"));
 }
 
+void allReduce(Collectives& collectives, Buffer buffer, const ReduceSpec& spec,
+               const std::optional<Compression>& compression) {
+  if (compression) {
+    collectives.allReduce(buffer, spec, *compression);
+  } else {
+    collectives.allReduce(buffer, spec);
+  }
+}
+
 // Reduces `inputs[r]` of all ranks into the output of rank r.
 struct ReduceScatter {
   std::vector<Staged> inputs;  // P of them, or one that holds all P parts
@@ -99,9 +108,10 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupTaco::allreduce(Tensors& tensors,
   const Staged tensor(operation, "the tensor", tensors[0], Access::kReadWrite);
   return launch({c10d::OpType::ALLREDUCE, "taco:all_reduce", opts.timeout, opts.asyncOp, tensors,
                  tensors},
-                [tensor, spec](Collectives& collectives) {
+                [tensor, spec, compression = compressionOf(tensors[0], spec)](
+                    Collectives& collectives) {
                   tensor.load();
-                  collectives.allReduce(tensor.buffer(), spec);
+                  allReduce(collectives, tensor.buffer(), spec, compression);
                   tensor.store();
                 });
 }
@@ -139,14 +149,19 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupTaco::allreduce_coalesced(
   if (tensors.empty()) refuse(operation, "the tensor list is empty");
   requireDenseCpu(operation, "tensors", tensors);
   std::vector<ReduceSpec> specs;
-  for (const at::Tensor& one : tensors) specs.push_back(reduceSpec(operation, opts.reduceOp, one));
+  std::vector<std::optional<Compression>> compressions;
+  for (const at::Tensor& one : tensors) {
+    specs.push_back(reduceSpec(operation, opts.reduceOp, one));
+    compressions.push_back(compressionOf(one, specs.back()));
+  }
   std::vector<Staged> staged = stageAll(operation, "a tensor", tensors, Access::kReadWrite);
   return launch({c10d::OpType::ALLREDUCE_COALESCED, "taco:all_reduce", opts.timeout, opts.asyncOp,
                  tensors, tensors},
-                [staged = std::move(staged), specs = std::move(specs)](Collectives& collectives) {
+                [staged = std::move(staged), specs = std::move(specs),
+                 compressions = std::move(compressions)](Collectives& collectives) {
                   for (size_t i = 0; i < staged.size(); ++i) {
                     staged[i].load();
-                    collectives.allReduce(staged[i].buffer(), specs[i]);
+                    allReduce(collectives, staged[i].buffer(), specs[i], compressions[i]);
                     staged[i].store();
                   }
                 });

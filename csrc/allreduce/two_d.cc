@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/base/fault_point.h"
+#include "csrc/base/rounding.h"
 
 namespace taco {
 namespace {
@@ -35,19 +36,10 @@ class NodePieces : public Pieces {
   }
 
  private:
-  // One slice for each rank of the node; ranks without a column get an empty one.
   std::vector<Buffer> slicesOf(size_t piece) const {
     const Buffer whole = buffer_.slice(piece * pieceElements_,
                                        std::min(pieceElements_, buffer_.count - piece * pieceElements_));
-    const size_t columns = static_cast<size_t>(links_.columns);
-    const size_t each = (whole.count + columns - 1) / columns;
-    std::vector<Buffer> slices;
-    for (size_t position = 0; position < static_cast<size_t>(links_.intra->size()); ++position) {
-      const size_t begin = std::min(std::min(position, columns) * each, whole.count);
-      const size_t count = position < columns ? std::min(each, whole.count - begin) : 0;
-      slices.push_back(whole.slice(begin, count));
-    }
-    return slices;
+    return columnSlices(whole, links_.columns, links_.intra->size());
   }
 
   const OpContext& op_;
@@ -58,6 +50,22 @@ class NodePieces : public Pieces {
 };
 
 }  // namespace
+
+ColumnRange columnRange(size_t count, int columns, int position) {
+  if (position >= columns) return {count, 0};
+  const size_t each = ceilDiv(count, static_cast<size_t>(columns));
+  const size_t begin = std::min(static_cast<size_t>(position) * each, count);
+  return {begin, std::min(each, count - begin)};
+}
+
+std::vector<Buffer> columnSlices(Buffer whole, int columns, int ranks) {
+  std::vector<Buffer> slices;
+  for (int position = 0; position < ranks; ++position) {
+    const ColumnRange range = columnRange(whole.count, columns, position);
+    slices.push_back(whole.slice(range.begin, range.count));
+  }
+  return slices;
+}
 
 void allReduce2d(const OpContext& op, Buffer buffer, const TwoDReductions& reductions,
                  const TwoDLinks& links, size_t pieceBytes) {

@@ -15,6 +15,17 @@ struct TwoDLinks {
   int columns = 1;
 };
 
+// Which of `count` elements the rank at `position` of a node has in its slice. The last slices may be
+// smaller; a rank without a column has an empty one.
+struct ColumnRange {
+  size_t begin = 0;
+  size_t count = 0;
+};
+ColumnRange columnRange(size_t count, int columns, int position);
+
+// The slices of `whole`, one for each of the `ranks` of a node.
+std::vector<Buffer> columnSlices(Buffer whole, int columns, int ranks);
+
 // What the algorithm does at its two levels: rounding of half types happens once at each.
 struct TwoDReductions {
   Reduction intra;

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "csrc/allreduce/policy.h"
 #include "csrc/data/buffer.h"
 #include "csrc/data/reduce_op.h"
+#include "csrc/topk/residuals.h"
 
 namespace taco {
 
@@ -15,6 +17,20 @@ struct ReduceSpec {
   ReduceOp op = ReduceOp::kSum;
   double factorReal = 1.0;  // PREMUL_SUM only: each input is multiplied by it first
   double factorImag = 0.0;
+};
+
+// How one all-reduce is to be compressed, whatever the settings say.
+struct TopkRequest {
+  double ratio = 0.01;      // above 0; from 1 on: a dense step, which sends the residual too
+  bool halfValues = false;  // float16 on the wire
+  double momentum = 0;      // DGC's correction; 0: none
+};
+
+// That an all-reduce may be lossy, and in which memory: what it does not send is kept for the next
+// one of this buffer. Without a request, LIGHT_TOPK_* decide.
+struct Compression {
+  BufferIdentity buffer;
+  std::optional<TopkRequest> topk;
 };
 
 // Bytes this rank has sent (payload and headers of collectives and point to point).
@@ -34,6 +50,7 @@ class Collectives {
 
   virtual void broadcast(Buffer buffer, int root) = 0;                    // count equal on all
   virtual void allReduce(Buffer buffer, const ReduceSpec& spec) = 0;      // in place, count equal
+  virtual void allReduce(Buffer buffer, const ReduceSpec& spec, const Compression& compression) = 0;
   // `out` is written on the root only, and may be `in` there; other ranks' memory stays as it is.
   virtual void reduce(ConstBuffer in, Buffer out, const ReduceSpec& spec, int root) = 0;
   // outs: P; their sizes may differ, every rank knows all of them.

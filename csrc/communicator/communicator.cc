@@ -60,6 +60,7 @@ struct Communicator::State {
   std::unique_ptr<Links> links;
   std::unique_ptr<GroupFlight> flight;
   std::unique_ptr<PointToPoint> pointToPoint;
+  Residuals residuals;
   Lane lane;
   uint64_t sequence = 0;                 // by the task that runs in the lane
   std::atomic<uint64_t> submitted{0};    // relaxed: a number for users to compare
@@ -182,7 +183,7 @@ Communicator::State::Issued Communicator::State::issue(Millis timeout, const cha
 void Communicator::State::execute(const Issued& issued, FunctionRef<void(Collectives&)> body,
                                   Clock::time_point now) {
   FlightTask task(flight->group(), issued.title, issued.number, now);
-  GroupCollectives collectives(*links, topology.grid, settings, board, sequence, task,
+  GroupCollectives collectives(*links, topology.grid, settings, board, residuals, sequence, task,
                                Deadline::after(issued.budget, now + kCoarseTick));
   try {
     failure.throwIfRaised();
@@ -251,8 +252,38 @@ TicketPtr Communicator::receive(Buffer buffer, int source, int64_t tag, Millis t
 }
 
 AllreducePlan Communicator::explainAllReduce(uint64_t bytes, DType dtype, ReduceOp op) const {
-  return chooseAllreduce({bytes, dtype, op}, state_->topology.grid, state_->settings);
+  AllreduceRequest request{bytes, dtype, op};
+  const Settings& settings = state_->settings;
+  request.topkRatio = topkRatioOf(request, settings, settings.topkWarmupSteps);
+  request.topkFp16 = settings.topkFp16;
+  const Grid& grid = state_->topology.grid;
+  AllreducePlan plan = chooseAllreduce(request, grid, settings);
+  const TopkMeter& meter = state_->residuals.meter();
+  setTopkRates(plan, request, grid, meter.secondsPerElement(), meter.secondsPerByte());
+  return plan;
 }
+
+bool Communicator::mayCompress(const AllreduceRequest& request) const {
+  return topkRatioOf(request, state_->settings, 0) > 0;
+}
+
+Communicator::ResidualPlace Communicator::residualPlace(uint64_t count, DType dtype) const {
+  const TopkLinks links = topkLinks(
+      chooseAllreduce({count * elementBytes(dtype), dtype}, state_->topology.grid,
+                      state_->settings),
+      *state_->links, state_->topology.grid);
+  const ColumnRange slice = topkSlice(count, links);
+  return {domainOf(links), slice.begin, slice.count};
+}
+
+void Communicator::withResiduals(FunctionRef<void(Residuals&)> use) {
+  State& state = *state_;
+  state.checkProcess("residuals");
+  const auto why = state.lane.runNow([&] { use(state.residuals); });
+  if (why) throw *why;
+}
+
+void Communicator::forgetResiduals(uint64_t storage) { state_->residuals.forget(storage); }
 
 std::string Communicator::describe() const {
   std::vector<std::string> lines;

@@ -70,6 +70,21 @@ class Communicator {
 
   // The plan of an all-reduce of `bytes` bytes, as text and as fields (torch_taco.explain).
   AllreducePlan explainAllReduce(uint64_t bytes, DType dtype, ReduceOp op) const;
+  // Whether an ordinary all-reduce of this kind is one that LIGHT_TOPK_* may compress.
+  bool mayCompress(const AllreduceRequest& request) const;
+
+  // What TopK has not sent yet. withResiduals() runs `use` when no collective runs, in issue order.
+  // Throws what the group has failed with.
+  struct ResidualPlace {
+    ResidualDomain domain = ResidualDomain::kFlat;
+    size_t begin = 0;  // in the buffer, of this rank's part
+    size_t count = 0;
+  };
+  ResidualPlace residualPlace(uint64_t count, DType dtype) const;
+  void withResiduals(FunctionRef<void(Residuals&)> use);
+  // The storage with this number has died (csrc/topk/residuals.h).
+  void forgetResiduals(uint64_t storage);
+
   std::string describe() const;  // the grid, the links and why: what TACO_LOG=info prints
   Traffic traffic() const;
   bool sharesMemory() const;  // all ranks are on one node and use its shared memory

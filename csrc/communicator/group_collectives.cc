@@ -5,6 +5,7 @@
 #include "csrc/allreduce/two_d.h"
 #include "csrc/base/format.h"
 #include "csrc/collective/compose.h"
+#include "csrc/topk/momentum.h"
 
 namespace taco {
 namespace {
@@ -13,6 +14,13 @@ std::complex<double> factorOf(const ReduceSpec& spec) { return {spec.factorReal,
 
 void requireMeaning(const ReduceSpec& spec, DType dtype) {
   if (const auto why = whyUnsupported(spec.op, dtype)) throw Error(ErrorCode::kUnsupported, *why);
+}
+
+void requireLossy(Buffer buffer, const ReduceSpec& spec) {
+  if (mayBeLossy(buffer.dtype, spec.op)) return;
+  throw Error(ErrorCode::kUnsupported,
+              str("topk_all_reduce: ", name(spec.op), " of ", name(buffer.dtype),
+                  " cannot be compressed; only SUM and AVG of float32, float16 and bfloat16 can"));
 }
 
 Call callOf(OpKind kind, DType dtype, uint64_t count = 0, int root = -1) {
@@ -49,6 +57,14 @@ uint64_t elementsOf(const Span& parts) {
 }
 
 }  // namespace
+
+TopkLinks topkLinks(const AllreducePlan& plan, Links& links, const Grid& grid) {
+  const bool is2d = plan.algorithm == AllreduceAlgorithm::k2d ||
+                    plan.algorithm == AllreduceAlgorithm::k2dTopk;
+  if (!is2d) return {nullptr, &links.flat(), 1, grid.worldSize()};
+  const TwoDLinks& twoD = links.twoD();
+  return {twoD.intra, twoD.inter, twoD.columns, grid.numNodes()};
+}
 
 OpContext GroupCollectives::begin(Call call, uint64_t elements) {
   call.sequence = ++sequence_;
@@ -98,20 +114,75 @@ void GroupCollectives::broadcast(Buffer buffer, int root) {
 void GroupCollectives::allReduce(Buffer buffer, const ReduceSpec& spec) {
   requireMeaning(spec, buffer.dtype);
   const OpContext op = begin(withReduceOp(callOf(OpKind::kAllReduce, buffer.dtype, buffer.count), spec));
-  const AllreducePlan plan =
-      chooseAllreduce({buffer.bytes(), buffer.dtype, spec.op}, grid_, settings_);
-  switch (plan.algorithm) {
-    case AllreduceAlgorithm::kFlat:
-      links_.flat().allReduce(op, buffer,
-                              onlyLevel(spec.op, buffer.dtype, size(), factorOf(spec)));
-      return;
-    case AllreduceAlgorithm::k2d:
-      allReduce2d(op, buffer,
-                  {firstLevel(spec.op, buffer.dtype, factorOf(spec)),
-                   lastLevel(spec.op, buffer.dtype, size())},
-                  links_.twoD(), plan.pieceBytes);
-      return;
+  denseAllReduce(op, buffer, spec,
+                 chooseAllreduce({buffer.bytes(), buffer.dtype, spec.op}, grid_, settings_));
+}
+
+void GroupCollectives::denseAllReduce(const OpContext& op, Buffer buffer, const ReduceSpec& spec,
+                                      const AllreducePlan& plan) {
+  if (plan.algorithm == AllreduceAlgorithm::k2d) {
+    allReduce2d(op, buffer,
+                {firstLevel(spec.op, buffer.dtype, factorOf(spec)),
+                 lastLevel(spec.op, buffer.dtype, size())},
+                links_.twoD(), plan.pieceBytes);
+  } else {
+    links_.flat().allReduce(op, buffer,
+                            onlyLevel(spec.op, buffer.dtype, size(), factorOf(spec)));
   }
+}
+
+void GroupCollectives::allReduce(Buffer buffer, const ReduceSpec& spec,
+                                 const Compression& compression) {
+  AllreduceRequest request{buffer.bytes(), buffer.dtype, spec.op};
+  double momentum = 0;
+  if (compression.topk) {
+    requireLossy(buffer, spec);
+    request.topkRatio = compression.topk->ratio;
+    request.topkFp16 = compression.topk->halfValues;
+    momentum = compression.topk->momentum;
+  } else if (const double asked = topkRatioOf(request, settings_, 0); asked > 0) {
+    request.topkRatio =
+        topkRatioOf(request, settings_, residuals_.nextStep(buffer.count, buffer.dtype));
+    request.topkFp16 = settings_.topkFp16;
+  }
+  if (!(request.topkRatio > 0) || !compression.buffer || buffer.count == 0) {
+    allReduce(buffer, spec);
+    return;
+  }
+
+  const AllreducePlan plan = chooseAllreduce(request, grid_, settings_);
+  const bool sparse = isTopk(plan.algorithm);
+  Call call = withReduceOp(callOf(sparse ? OpKind::kTopkAllReduce : OpKind::kAllReduce,
+                                  buffer.dtype, buffer.count),
+                           spec);
+  call.detail = sparse ? topkDetail(topkCount(buffer.count, plan.topkRatio), plan.topkFp16)
+                       : momentum != 0 ? 1 : 0;
+  const OpContext op = begin(call);
+
+  const TopkLinks links = topkLinks(plan, links_, grid_);
+  const ColumnRange slice = topkSlice(buffer.count, links);
+  const ResidualKey key{compression.buffer.storage, compression.buffer.offsetBytes, buffer.count,
+                        buffer.dtype};
+  std::shared_ptr<Residual> residual;
+  if (sparse || momentum != 0) {
+    if (links.inter != nullptr) {
+      residual = residuals_.of(key, domainOf(links), slice.begin, slice.count);
+    }
+    const TopkWork work{sparse ? plan.topkRatio : 1.0,
+                        plan.topkFp16 ? TopkValues::kFloat16 : TopkValues::kFloat32, momentum,
+                        spec.op == ReduceOp::kAvg ? size() : 1, &residuals_.meter()};
+    allReduceTopk(op, buffer, firstLevel(ReduceOp::kSum, buffer.dtype), links, work,
+                  residual.get());
+    return;
+  }
+  // Dense, pipelined. What is left from earlier steps goes along: the sum is the same wherever it is
+  // added.
+  residual = residuals_.find(key);
+  if (residual) {
+    const Buffer own = buffer.slice(slice.begin, slice.count);
+    flushResidual(own, own, residual->values.data());
+  }
+  denseAllReduce(op, buffer, spec, plan);
 }
 
 void GroupCollectives::reduce(ConstBuffer in, Buffer out, const ReduceSpec& spec, int root) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "csrc/allreduce/topk_allreduce.h"
 #include "csrc/communicator/collectives.h"
 #include "csrc/communicator/flight_task.h"
 #include "csrc/communicator/links.h"
@@ -7,6 +8,9 @@
 #include "csrc/link/link.h"
 
 namespace taco {
+
+// The links that a compressed all-reduce of this shape uses, and the dense steps between.
+TopkLinks topkLinks(const AllreducePlan& plan, Links& links, const Grid& grid);
 
 // The Collectives of one group: numbers each operation, writes its fingerprint, chooses the
 // algorithm and hands over to the links. One object for each task of the ordered lane.
@@ -16,11 +20,13 @@ namespace taco {
 class GroupCollectives : public Collectives, private LongWait {
  public:
   GroupCollectives(Links& links, const Grid& grid, const Settings& settings, StatusBoard& board,
-                   uint64_t& sequence, FlightTask& flight, const Deadline& deadline)
+                   Residuals& residuals, uint64_t& sequence, FlightTask& flight,
+                   const Deadline& deadline)
       : links_(links),
         grid_(grid),
         settings_(settings),
         board_(board),
+        residuals_(residuals),
         sequence_(sequence),
         flight_(flight),
         deadline_(deadline) {}
@@ -35,6 +41,7 @@ class GroupCollectives : public Collectives, private LongWait {
 
   void broadcast(Buffer buffer, int root) override;
   void allReduce(Buffer buffer, const ReduceSpec& spec) override;
+  void allReduce(Buffer buffer, const ReduceSpec& spec, const Compression& compression) override;
   void reduce(ConstBuffer in, Buffer out, const ReduceSpec& spec, int root) override;
   void allGather(ConstBuffer in, std::span<const Buffer> outs) override;
   void gather(ConstBuffer in, std::span<const Buffer> outs, int root) override;
@@ -49,6 +56,8 @@ class GroupCollectives : public Collectives, private LongWait {
   // `elements`: of this rank, where `call` does not say it (only what all ranks agree on).
   OpContext begin(Call call, uint64_t elements);
   OpContext begin(const Call& call) { return begin(call, call.count); }
+  void denseAllReduce(const OpContext& op, Buffer buffer, const ReduceSpec& spec,
+                      const AllreducePlan& plan);
   void checkRoot(const char* op, int root) const;
   void waitingFor(int rank) override;
 
@@ -56,6 +65,7 @@ class GroupCollectives : public Collectives, private LongWait {
   const Grid& grid_;
   const Settings& settings_;
   StatusBoard& board_;
+  Residuals& residuals_;
   uint64_t& sequence_;  // of the group; the lane runs one task at a time
   FlightTask& flight_;
   Call current_;  // the operation this rank is in

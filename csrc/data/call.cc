@@ -16,6 +16,7 @@ const char* name(OpKind op) {
     case OpKind::kAllToAll: return "all_to_all";
     case OpKind::kBarrier: return "barrier";
     case OpKind::kSharedEmpty: return "shared_empty";
+    case OpKind::kTopkAllReduce: return "topk_all_reduce";
   }
   return "unknown operation";
 }
@@ -67,6 +68,10 @@ std::string Call::describe() const {
     case OpKind::kAllGather:
     case OpKind::kReduceScatter:
     case OpKind::kSharedEmpty: text += str(" of ", count, " ", elements); break;
+    case OpKind::kTopkAllReduce:
+      text += str(" of the largest ", detail >> 1, " of ", count, " ", elements,
+                  (detail & 1) != 0 ? " as float16" : "");
+      break;
   }
   if (root >= 0) text += str(" with root ", root);
   return text + str(", operation ", sequence, " of this group");

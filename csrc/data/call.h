@@ -21,6 +21,7 @@ enum class OpKind : uint8_t {
   kAllToAll,
   kBarrier,
   kSharedEmpty,
+  kTopkAllReduce,
 };
 
 const char* name(OpKind op);
@@ -31,7 +32,8 @@ const char* name(OpKind op);
 struct Call {
   uint64_t sequence = 0;  // of this group's collectives, counted from 1
   uint64_t count = 0;     // elements; of the part that every rank must agree on
-  uint64_t detail = 0;    // hash of whatever else must be equal (per-rank counts, the plan)
+  // Hash of whatever else must be equal (per-rank counts); of kTopkAllReduce: topkDetail().
+  uint64_t detail = 0;
   int32_t root = -1;      // -1 where the operation has none
   OpKind op = OpKind::kBarrier;
   DType dtype = DType::kInt8;
@@ -48,6 +50,9 @@ struct Call {
   std::string describe() const;
 };
 static_assert(std::is_trivially_copyable_v<Call> && sizeof(Call) == 32);
+
+// How many elements a TopK all-reduce sends of each rank's buffer, and as what.
+constexpr uint64_t topkDetail(uint64_t k, bool halfValues) { return k << 1 | (halfValues ? 1 : 0); }
 
 // Mixes `value` into a running hash (for Call::detail).
 uint64_t mixHash(uint64_t hash, uint64_t value);

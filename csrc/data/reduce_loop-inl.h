@@ -22,56 +22,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "csrc/data/prefetch.h"
 #include "csrc/data/reduce_kernels.h"
 #include "csrc/data/reduce_ops-inl.h"
+#include "csrc/data/storage-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace taco::data_internal {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Lanes(d) values from or to any address. Highway reads a single one through a typed pointer, which
-// would have to be aligned to it.
-template <class D>
-HWY_INLINE hn::Vec<D> loadAnywhere(D d, const uint8_t* from) {
-  using T = hn::TFromD<D>;
-  if (hn::Lanes(d) == 1) {
-    T value;
-    std::memcpy(&value, from, sizeof(T));
-    return hn::Set(d, value);
-  }
-  return hn::LoadU(d, reinterpret_cast<const T*>(from));
-}
-template <class D>
-HWY_INLINE void storeAnywhere(D d, hn::Vec<D> value, uint8_t* to) {
-  using T = hn::TFromD<D>;
-  if (hn::Lanes(d) == 1) {
-    const T lane = hn::GetLane(value);
-    std::memcpy(to, &lane, sizeof(T));
-    return;
-  }
-  hn::StoreU(value, d, reinterpret_cast<T*>(to));
-}
-
-// ---- Storage: elements that are computed with as they are.
-template <typename T>
-struct Native {
-  using Lane = T;
-  static constexpr size_t kBytes = sizeof(T);
-
-  template <class D>
-  static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
-    return loadAnywhere(d, from);
-  }
-  template <class D>
-  static HWY_INLINE void store(D d, hn::Vec<D> value, uint8_t* to) {
-    storeAnywhere(d, value, to);
-  }
-};
 
 // ---- The loop. kSrcs: how many sources, where the compiler knows; 0 where it does not.
 

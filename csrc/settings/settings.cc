@@ -32,6 +32,15 @@ uint64_t parseUnsigned(const std::string& text, uint64_t least, uint64_t most) {
   return value;
 }
 
+double parseRatio(const std::string& text) {
+  // As people write ratios: strtod alone would take "nan", "0x1" and " 1".
+  if (text.empty() || text.find_first_not_of("0123456789.eE+-") != std::string::npos) throw Bad{};
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (*end != '\0' || !(value > 0 && value <= 1)) throw Bad{};
+  return value;
+}
+
 bool parseSwitch(const std::string& text) { return parseUnsigned(text, 0, 1) == 1; }
 
 LogLevel parseLogLevel(const std::string& text) {
@@ -70,6 +79,27 @@ const std::vector<Row>& table() {
        [](const std::string& v, Settings& s) {
          s.hierarchicalThreshold = parseUnsigned(v, 0, UINT64_MAX);
        }},
+      {"LIGHT_TOPK_ALLREDUCE", "0 or 1", "0",
+       "1: an all-reduce across nodes sends only the elements of largest magnitude, and keeps the "
+       "rest for the next time (docs/topk.md). It applies to SUM and AVG of float32, float16 and "
+       "bfloat16 at or above LIGHT_TOPK_THRESHOLD; everything else stays exact.",
+       true, [](const std::string& v, Settings& s) { s.topkAllreduce = parseSwitch(v); }},
+      {"LIGHT_TOPK_RATIO", "a number above 0, up to 1", "0.01",
+       "The part of the elements that is sent. Above the break-even with a dense all-reduce "
+       "(docs/topk.md) the dense one is used.",
+       true, [](const std::string& v, Settings& s) { s.topkRatio = parseRatio(v); }},
+      {"LIGHT_TOPK_THRESHOLD", "a whole number of bytes", "1048576",
+       "All-reduces of at least this many bytes are compressed; smaller ones are dense and exact.",
+       true,
+       [](const std::string& v, Settings& s) { s.topkThreshold = parseUnsigned(v, 0, UINT64_MAX); }},
+      {"LIGHT_TOPK_FP16", "0 or 1", "0",
+       "1: values are sent as float16, 6 bytes an element instead of 8; what the rounding loses is "
+       "sent later, as everything that is not sent.",
+       true, [](const std::string& v, Settings& s) { s.topkFp16 = parseSwitch(v); }},
+      {"TACO_TOPK_WARMUP_STEPS", "a whole number of steps", "0",
+       "With LIGHT_TOPK_ALLREDUCE=1: the first quarter of these steps is dense, in the rest the "
+       "ratio falls exponentially from 1 to LIGHT_TOPK_RATIO. A step is one all-reduce of a size.",
+       true, [](const std::string& v, Settings& s) { s.topkWarmupSteps = parseUnsigned(v, 0, UINT32_MAX); }},
       {"TACO_SHM", "0 or 1", "1",
        "0: shared memory is not used at all, every link goes over the network stack.", true,
        [](const std::string& v, Settings& s) { s.useShm = parseSwitch(v); }},
@@ -183,6 +213,13 @@ std::map<std::string, std::string> processEnvironment() {
     if (equals != std::string::npos) environment[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return environment;
+}
+
+std::string validValues(const std::string& name) {
+  for (const Row& row : table()) {
+    if (name == row.name) return row.values;
+  }
+  return "";
 }
 
 std::map<std::string, std::string> mustAgree(

@@ -19,6 +19,11 @@ struct Settings {
   std::optional<int> intraSize;                // LIGHT_INTRA_SIZE
   std::optional<bool> allreduce2d;             // LIGHT_2D_ALLREDUCE
   uint64_t hierarchicalThreshold = 1073741824; // LIGHT_HIERARCHICAL_THRESHOLD, bytes
+  bool topkAllreduce = false;                  // LIGHT_TOPK_ALLREDUCE
+  double topkRatio = 0.01;                     // LIGHT_TOPK_RATIO, (0, 1]
+  uint64_t topkThreshold = 1048576;            // LIGHT_TOPK_THRESHOLD, bytes
+  bool topkFp16 = false;                       // LIGHT_TOPK_FP16
+  uint64_t topkWarmupSteps = 0;                // TACO_TOPK_WARMUP_STEPS
   bool useShm = true;                          // TACO_SHM
   std::string nodeId;                          // TACO_NODE_ID
   std::string socketInterface;                 // TACO_SOCKET_IFNAME, GLOO_SOCKET_IFNAME
@@ -35,6 +40,9 @@ Settings readSettings(const std::map<std::string, std::string>& environment);
 
 // This process's environment, as a map.
 std::map<std::string, std::string> processEnvironment();
+
+// What the table says of a variable's values ("0 or 1").
+std::string validValues(const std::string& name);
 
 // name -> raw value of the variables that must be equal on every rank of a group ("" = unset).
 std::map<std::string, std::string> mustAgree(const std::map<std::string, std::string>& environment);

@@ -1,9 +1,10 @@
-// libtaco_cuda.so as its users meet it: through dlopen and the one exported symbol. Runs on any machine;
-// where there is no GPU the library must load all the same and say what is missing.
+// libtaco_cuda.so as its users meet it: through dlopen and the one exported symbol. Runs on any
+// machine; where there is no GPU the library must load all the same and say what is missing.
 #include "cuda/entry.h"
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -13,8 +14,10 @@
 namespace taco::cuda {
 namespace {
 
+// The one built beside this test, or that of tests/device.sh on another machine.
 void* openLibrary() {
-  void* const library = dlopen(TACO_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  const char* const path = std::getenv("TACO_CUDA_LIBRARY");
+  void* const library = dlopen(path != nullptr ? path : TACO_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   INFO("dlopen: " << (library == nullptr ? dlerror() : "ok"));
   REQUIRE(library != nullptr);
   return library;
@@ -95,7 +98,8 @@ TEST_CASE("a process without NCCL is told so through the entry") {
         "no NCCL is loaded in this process; GPU collectives need a torch with CUDA");
 }
 
-TEST_CASE("a sum of no sources or of a type without a kernel is refused before the GPU is touched") {
+TEST_CASE(
+    "a sum of no sources or of a type without a kernel is refused before the GPU is touched") {
   const Entry& entry = openEntry();
   SumCall call;
   Reason why;
@@ -126,9 +130,57 @@ TEST_CASE("a sum on a machine without a GPU is a sentence") {
   CHECK_THAT(why.text, Catch::Matchers::StartsWith("a sum on the GPU failed: "));
 }
 
+TEST_CASE("a TopK workspace grows with what it must hold and is known without a GPU") {
+  const Entry& entry = openEntry();
+  const size_t small = entry.selectWorkspaceBytes(1000, 10);
+  CHECK(small % 256 == 0);
+  CHECK(entry.selectWorkspaceBytes(10'000'000, 100'000) > small + 8 * 4 * 100'000);
+  // At one percent, less than half a byte an element.
+  CHECK(entry.selectWorkspaceBytes(100'000'000, 1'000'000) < 50'000'000);
+}
+
+TEST_CASE("TopK calls that cannot be done are refused before the GPU is touched") {
+  const Entry& entry = openEntry();
+  Reason why;
+  SelectCall select;
+  select.dtype = DType::kInt64;
+  REQUIRE_FALSE(entry.select(&select, &why));
+  CHECK(std::string(why.text) ==
+        "there is no GPU kernel that selects from int64; it takes float32, float16 and bfloat16");
+  ScatterAddCall scatter;
+  scatter.payloadCount = -2;
+  REQUIRE_FALSE(entry.scatterAdd(&scatter, &why));
+  CHECK(std::string(why.text) == "a TopK scatter-add on the GPU was given -2 payloads");
+}
+
+TEST_CASE("TopK on a machine without a GPU is a sentence") {
+  const Entry& entry = openEntry();
+  if (hasGpu(entry)) return;  // tests/device.sh computes there
+  uint32_t words[64] = {};
+  Reason why;
+  REQUIRE_FALSE(entry.beginSelect(words, sizeof words, nullptr, &why));
+  CHECK_THAT(why.text,
+             Catch::Matchers::StartsWith("clearing a TopK workspace on the GPU failed: "));
+
+  alignas(256) static char workspace[1 << 20];
+  SelectCall select;
+  select.count = 4;
+  select.layout = {2, TopkValues::kFloat32};
+  select.found = words;
+  select.workspace = workspace;
+  select.workspaceBytes = sizeof workspace;
+  REQUIRE_FALSE(entry.select(&select, &why));
+  CHECK_THAT(why.text, Catch::Matchers::StartsWith("a TopK selection on the GPU failed: "));
+
+  ScatterAddCall scatter;
+  scatter.found = words;
+  REQUIRE_FALSE(entry.scatterAdd(&scatter, &why));
+  CHECK_THAT(why.text, Catch::Matchers::StartsWith("a TopK scatter-add on the GPU failed: "));
+}
+
 TEST_CASE("sums on the GPU are those of the host, to the bit") {
   const Entry& entry = openEntry();
-  if (!hasGpu(entry)) return;  // the case above has checked what happens then
+  if (!hasGpu(entry)) return;   // the case above has checked what happens then
   constexpr size_t kGuard = 8;  // sentinels behind the end
   constexpr float kSentinel = -77.0f;
   for (const size_t count : {0, 1, 3, 4, 5, 511, 512, 2048, 100003}) {

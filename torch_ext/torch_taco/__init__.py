@@ -10,10 +10,13 @@ import torch_taco_autoload as _autoload
 from torch_taco._build_info import VERSION as __version__
 from torch_taco._dump import dump, dump_on_signal
 from torch_taco._group import (
+    ResidualStats,
     Traffic,
     describe,
+    exact,
     explain,
     monitored_barrier,
+    residual_stats,
     settings_markdown,
     shared_empty,
     traffic,
@@ -30,6 +33,8 @@ if _autoload._error is not None:
 def __getattr__(name: str):
     if name in ("launch", "ray"):  # modules that few scripts need; ray needs Ray
         return importlib.import_module(f"torch_taco.{name}")
+    if name in ("TopkState", "topk_hook"):
+        return getattr(importlib.import_module("torch_taco.topk"), name)
     # Loads the shared library, so only when asked for.
     if name == "Options":
         from torch_taco._group import extension
@@ -40,16 +45,21 @@ def __getattr__(name: str):
 
 __all__ = [
     "Options",
+    "ResidualStats",
+    "TopkState",
     "Traffic",
     "__version__",
     "describe",
     "dump",
     "dump_on_signal",
+    "exact",
     "explain",
     "init",
     "launch",
     "monitored_barrier",
+    "residual_stats",
     "settings_markdown",
     "shared_empty",
+    "topk_hook",
     "traffic",
 ]

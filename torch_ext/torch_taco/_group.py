@@ -1,6 +1,7 @@
 """Making taco groups, and asking them things."""
 
 import atexit
+import contextlib
 import functools
 import os
 import warnings
@@ -21,6 +22,14 @@ class Traffic(NamedTuple):
 
     shared_memory_bytes: int
     network_bytes: int
+
+
+class ResidualStats(NamedTuple):
+    """What TopK-compressed all-reduces of a group have not sent yet, on this rank."""
+
+    count: int  # buffers
+    bytes: int
+    norm: float  # Euclidean, over all of them
 
 
 @functools.cache
@@ -164,6 +173,25 @@ def explain(nbytes, dtype=torch.float32, group=None, op=dist.ReduceOp.SUM):
 def traffic(group=None):
     """What this rank has sent in the group so far."""
     return Traffic(*_backend_of(group).traffic())
+
+
+def residual_stats(group=None):
+    """What TopK compression holds back on this rank: how many buffers' residuals, their bytes, their norm."""
+    return ResidualStats(**_backend_of(group).residual_stats())
+
+
+@contextlib.contextmanager
+def exact():
+    """Inside `with torch_taco.exact():` this thread's all-reduces are exact, whatever LIGHT_TOPK_ALLREDUCE says.
+
+    For metrics and other numbers that are not gradients. Every rank must do the same. It counts where the operation
+    is called, also if it is waited for later, and works as a decorator, too.
+    """
+    before = extension().set_exact(True)
+    try:
+        yield
+    finally:
+        extension().set_exact(before)
 
 
 def describe(group=None):

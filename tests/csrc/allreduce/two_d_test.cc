@@ -3,65 +3,12 @@
 // nodes.
 #include "csrc/allreduce/two_d.h"
 
-#include "csrc/topology/grid.h"
-#include "tests/csrc/link/link_ranks.h"
+#include "tests/csrc/allreduce/grid_ranks.h"
 
 namespace taco {
 namespace {
 
 using namespace taco::testing;
-
-struct Group {
-  Group(const std::vector<std::vector<int>>& theNodes, LinkKind intraKind) : nodes(theNodes) {
-    size_t size = 0;
-    columns = static_cast<int>(nodes[0].size());
-    for (const auto& node : nodes) {
-      size += node.size();
-      columns = std::min(columns, static_cast<int>(node.size()));
-    }
-    intra.resize(size);
-    inter.resize(size);
-    for (size_t rank = 0; rank < size; ++rank) aborts.push_back(std::make_unique<AbortSignal>());
-    auto transports = makeTransports(static_cast<int>(size));
-    std::vector<std::shared_ptr<Mesh>> meshes;
-    for (size_t rank = 0; rank < size; ++rank) {
-      meshes.push_back(std::make_shared<Mesh>(std::move(transports[rank]), *aborts[rank]));
-    }
-    MemoryStore store;
-    runRanks(static_cast<int>(size), [&](int rank) {
-      const size_t self = static_cast<size_t>(rank);
-      for (const auto& node : nodes) {
-        const auto found = std::find(node.begin(), node.end(), rank);
-        if (found == node.end()) continue;
-        const int position = static_cast<int>(found - node.begin());
-        if (node.size() == 1) {
-          intra[self] = std::make_unique<SoloLink>();
-        } else if (intraKind == LinkKind::kMesh) {
-          intra[self] = std::make_unique<MeshLink>(meshes[self], node);
-        } else {
-          intra[self] =
-              makeShmLink(intraKind, str("node ", node[0]), store, node, position, *aborts[self]);
-        }
-        if (position >= columns) continue;
-        std::vector<int> column;
-        for (const auto& other : nodes) column.push_back(other[static_cast<size_t>(position)]);
-        inter[self] = std::make_unique<MeshLink>(meshes[self], column);
-      }
-    });
-  }
-
-  int size() const { return static_cast<int>(intra.size()); }
-  TwoDLinks links(int rank) const {
-    const size_t self = static_cast<size_t>(rank);
-    return {intra[self].get(), inter[self].get(), columns};
-  }
-
-  std::vector<std::vector<int>> nodes;
-  int columns;
-  std::vector<std::unique_ptr<AbortSignal>> aborts;
-  std::vector<std::unique_ptr<Link>> intra;
-  std::vector<std::unique_ptr<Link>> inter;
-};
 
 struct Case {
   DType dtype;
@@ -73,7 +20,7 @@ struct Case {
   Bytes expected;
 };
 
-Case makeCase(const Group& group, DType dtype, ReduceOp op, size_t count, size_t pieceBytes) {
+Case makeCase(const GridRanks& group, DType dtype, ReduceOp op, size_t count, size_t pieceBytes) {
   Case c{dtype,
          op,
          count,
@@ -94,7 +41,7 @@ Case makeCase(const Group& group, DType dtype, ReduceOp op, size_t count, size_t
   return c;
 }
 
-void runCases(Group& group, const std::vector<Case>& cases, uint64_t firstSequence) {
+void runCases(GridRanks& group, const std::vector<Case>& cases, uint64_t firstSequence) {
   runRanks(group.size(), [&](int rank) {
     uint64_t sequence = firstSequence;
     for (const Case& c : cases) {
@@ -127,7 +74,7 @@ const std::vector<std::vector<std::vector<int>>> kGrids = {
 TEST_CASE("2d: every grid, dtype and op") {
   for (const auto& nodes : kGrids) {
     for (const LinkKind intra : {LinkKind::kShmYield, LinkKind::kMesh}) {
-      Group group(nodes, intra);
+      GridRanks group(nodes, intra);
       std::vector<Case> cases;
       for (int d = 0; d < kNumDTypes; ++d) {
         for (int o = 0; o < kNumReduceOps; ++o) {
@@ -146,7 +93,7 @@ TEST_CASE("2d: every grid, dtype and op") {
 
 TEST_CASE("2d: one element around every piece") {
   for (const auto& nodes : kGrids) {
-    Group group(nodes, LinkKind::kShmSmall);
+    GridRanks group(nodes, LinkKind::kShmSmall);
     std::vector<Case> cases;
     for (const DType dtype : {DType::kBFloat16, DType::kFloat32, DType::kUInt8}) {
       for (const size_t pieceBytes : {1, 64, 5000}) {
@@ -163,7 +110,7 @@ TEST_CASE("2d: one element around every piece") {
 }
 
 TEST_CASE("2d: eight and four slots on two nodes") {
-  Group group({{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11}}, LinkKind::kShmYield);
+  GridRanks group({{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11}}, LinkKind::kShmYield);
   CHECK(group.columns == 4);
   std::vector<Case> cases;
   for (const size_t count : {1, 3, 4, 5, 4000, 100003}) {
@@ -174,7 +121,7 @@ TEST_CASE("2d: eight and four slots on two nodes") {
 }
 
 TEST_CASE("2d: half types round once at each level") {
-  Group group({{0, 1}, {2, 3}}, LinkKind::kShmYield);
+  GridRanks group({{0, 1}, {2, 3}}, LinkKind::kShmYield);
   // 256 + 1 is 256 in bfloat16 and 1 + 1 is 2; each alone would also be lost in a flat sum of four.
   Case c = makeCase(group, DType::kBFloat16, ReduceOp::kSum, 1, 1024);
   const float values[] = {256.0f, 1.0f, 1.0f, 1.0f};
@@ -189,7 +136,7 @@ TEST_CASE("2d: half types round once at each level") {
 
 TEST_CASE("2d: a rank that fails inside its node ends the other nodes as well") {
   for (const int failing : {0, 3}) {
-    Group group({{0, 1}, {2, 3}}, LinkKind::kShmYield);
+    GridRanks group({{0, 1}, {2, 3}}, LinkKind::kShmYield);
     const Outcomes outcomes = tryRanks(4, [&](int rank) {
       std::vector<float> data(100000, 1.0f);
       OpContext op;

@@ -71,6 +71,12 @@ inline const std::vector<FaultOperation>& faultOperations() {
       {"all_reduce", [](Communicator& r, int) {
          runCollective(r, [](Collectives& c) { allReduceOnes(c, kLarge); }, Mode::kAsync);
        }},
+      {"all_reduce", [](Communicator& r, int) {
+         std::vector<float> data(kLarge, 1.0f);
+         runCollective(r, [&](Collectives& c) {
+           c.allReduce(view(data), {}, {BufferIdentity{1, 0}, TopkRequest{}});
+         });
+       }},
       {"broadcast", [](Communicator& r, int) {
          std::vector<float> data(kSmall);
          runCollective(r, [&](Collectives& c) { c.broadcast(view(data), 0); });
@@ -133,7 +139,7 @@ inline const std::vector<FaultOperation>& faultOperations() {
 }
 // Their places in the list above.
 enum : size_t {
-  kAllReduceSmall, kAllReduceLarge, kAllReduceAsync, kBroadcastSmall, kBroadcastLarge, kReduce,
+  kAllReduceSmall, kAllReduceLarge, kAllReduceAsync, kAllReduceTopk, kBroadcastSmall, kBroadcastLarge, kReduce,
   kAllGather, kGather, kScatter, kReduceScatter, kAllToAll, kBarrier, kMessageSmall, kMessageLarge
 };
 
@@ -197,6 +203,9 @@ inline std::vector<FaultPlace> faultPlaces() {
       {Stage::kOperation, "2d.scattered", 1, kAllReduceLarge, grid},
       {Stage::kOperation, "2d.scattered", 3, kAllReduceAsync, grid},
       {Stage::kOperation, "2d.crossed", 2, kAllReduceLarge, grid},
+      {Stage::kOperation, "topk.scattered", 1, kAllReduceTopk, several},
+      {Stage::kOperation, "topk.selected", 2, kAllReduceTopk, several},
+      {Stage::kOperation, "topk.crossed", 1, kAllReduceTopk, several},
       {Stage::kOperation, "p2p.send", 1, kMessageSmall, anywhere},
       {Stage::kOperation, "p2p.receive", 3, kMessageSmall, anywhere},
       {Stage::kOperation, "p2p.requested", 1, kMessageLarge, anywhere},
@@ -206,7 +215,8 @@ inline std::vector<FaultPlace> faultPlaces() {
   };
   for (size_t operation = kAllReduceSmall; operation <= kBarrier; ++operation) {
     const bool steps = operation != kAllReduceSmall && operation != kBroadcastSmall && operation != kBarrier;
-    const bool is2d = operation == kAllReduceLarge || operation == kAllReduceAsync;
+    const bool is2d = operation == kAllReduceLarge || operation == kAllReduceAsync ||
+                      operation == kAllReduceTopk;
     const auto inMemory = is2d ? +sharing : +oneNode;
     for (const char* point : {"shm.shown", "shm.arrived", "shm.taken"}) {
       places.push_back({Stage::kOperation, point, 1, operation, inMemory});

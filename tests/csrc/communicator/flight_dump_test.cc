@@ -119,7 +119,8 @@ TEST_CASE("flight dump: a failure is written down, for nobody else to read") {
   const Folder folder;
   const std::string inside = folder.path() + "/a/b";
   {
-    Group group(2, dumpsInto(inside), Millis(300));
+    Group group(2, dumpsInto(inside));
+    group[0].setTimeout(Millis(300));
     // Rank 1 does not come.
     const Error error =
         errorOf([&] { runOn(group[0], [](Collectives& c) { allReduceOnes(c, 5); }); });
@@ -147,7 +148,8 @@ TEST_CASE("flight dump: a folder that cannot be had is no second failure") {
   const Folder folder;
   const std::string file = folder.path() + "/file";
   std::ofstream(file) << "x";
-  Group group(2, dumpsInto(file + "/below"), Millis(200));
+  Group group(2, dumpsInto(file + "/below"));
+  group[0].setTimeout(Millis(200));
   const Error error =
       errorOf([&] { runOn(group[0], [](Collectives& c) { allReduceOnes(c, 5); }); });
   CHECK(error.code() == ErrorCode::kTimeout);

@@ -250,12 +250,12 @@ TEST_CASE("a rank that does not attach is named, and the file is gone") {
   const Outcomes outcomes = tryRanks(3, [&](int rank) {
     if (rank == 2) return;
     std::string whyNot;
-    ShmSegment::meet("s", store, {3, 4096}, {4, 5, 6}, rank, Deadline::after(Millis(100)), &whyNot);
+    ShmSegment::meet("s", store, {3, 4096}, {4, 5, 6}, rank, Deadline::after(Millis(2000)), &whyNot);
   });
   for (const int rank : {0, 1}) {
     const Error error = outcomes.error(rank);
     CHECK(error.code() == ErrorCode::kTimeout);
-    CHECK_THAT(error.what(), ContainsSubstring("Timed out after 100 ms"));
+    CHECK_THAT(error.what(), ContainsSubstring("Timed out after 2000 ms"));
     CHECK_THAT(error.what(), ContainsSubstring("rank(s) 6 did not attach"));
   }
   CHECK(shmLeftovers(before) == std::set<std::string>{});

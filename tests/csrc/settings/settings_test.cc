@@ -13,6 +13,11 @@ using Catch::Matchers::ContainsSubstring;
 const char* const kNames[] = {"LIGHT_2D_ALLREDUCE",
                               "LIGHT_INTRA_SIZE",
                               "LIGHT_HIERARCHICAL_THRESHOLD",
+                              "LIGHT_TOPK_ALLREDUCE",
+                              "LIGHT_TOPK_RATIO",
+                              "LIGHT_TOPK_THRESHOLD",
+                              "LIGHT_TOPK_FP16",
+                              "TACO_TOPK_WARMUP_STEPS",
                               "TACO_SHM",
                               "TACO_NODE_ID",
                               "TACO_SOCKET_IFNAME",
@@ -38,6 +43,11 @@ TEST_CASE("an empty environment gives the defaults, and so do empty values") {
     CHECK_FALSE(settings.intraSize);
     CHECK_FALSE(settings.allreduce2d);
     CHECK(settings.hierarchicalThreshold == 1073741824);
+    CHECK_FALSE(settings.topkAllreduce);
+    CHECK(settings.topkRatio == 0.01);
+    CHECK(settings.topkThreshold == 1048576);
+    CHECK_FALSE(settings.topkFp16);
+    CHECK(settings.topkWarmupSteps == 0);
     CHECK(settings.useShm);
     CHECK(settings.nodeId.empty());
     CHECK(settings.socketInterface.empty());
@@ -54,6 +64,14 @@ TEST_CASE("valid values") {
   CHECK(with("LIGHT_HIERARCHICAL_THRESHOLD", "0").hierarchicalThreshold == 0);
   CHECK(with("LIGHT_HIERARCHICAL_THRESHOLD", "18446744073709551615").hierarchicalThreshold ==
         UINT64_MAX);
+  CHECK(with("LIGHT_TOPK_ALLREDUCE", "1").topkAllreduce);
+  CHECK(with("LIGHT_TOPK_RATIO", "1").topkRatio == 1);
+  CHECK(with("LIGHT_TOPK_RATIO", "0.001").topkRatio == 0.001);
+  CHECK(with("LIGHT_TOPK_RATIO", "1e-3").topkRatio == 0.001);
+  CHECK(with("LIGHT_TOPK_RATIO", ".5").topkRatio == 0.5);
+  CHECK(with("LIGHT_TOPK_THRESHOLD", "0").topkThreshold == 0);
+  CHECK(with("LIGHT_TOPK_FP16", "1").topkFp16);
+  CHECK(with("TACO_TOPK_WARMUP_STEPS", "1000").topkWarmupSteps == 1000);
   CHECK_FALSE(with("TACO_SHM", "0").useShm);
   CHECK(with("TACO_SHM", "1").useShm);
   CHECK(with("TACO_NODE_ID", "any, text=^").nodeId == "any, text=^");
@@ -84,6 +102,13 @@ TEST_CASE("malformed values are errors that name the variable, its value and wha
       {"LIGHT_HIERARCHICAL_THRESHOLD",
        {"-1", "1G", "1e9", "18446744073709551616", "0x400"},
        "a whole number of bytes"},
+      {"LIGHT_TOPK_ALLREDUCE", {"yes", "2"}, "0 or 1"},
+      {"LIGHT_TOPK_RATIO",
+       {"0", "-0.1", "1.01", "nan", "inf", "1%", "0x1p-4", " 0.1", "0.1 ", "1e", "0.0.1", "1e-400"},
+       "a number above 0, up to 1"},
+      {"LIGHT_TOPK_THRESHOLD", {"-1", "1M", "1e6"}, "a whole number of bytes"},
+      {"LIGHT_TOPK_FP16", {"on", "16"}, "0 or 1"},
+      {"TACO_TOPK_WARMUP_STEPS", {"-1", "1.5", "4294967296"}, "a whole number of steps"},
       {"TACO_SHM", {"on", "2", "-0", "\n1"}, "0 or 1"},
       {"TACO_TRANSPORT", {"MPI", "udp", " tcp"}, "tcp or mpi"},
       {"TACO_LOG", {"INFO", "trace", "2", "warn "}, "error, warn, info or debug"},
@@ -139,6 +164,11 @@ TEST_CASE("what must agree, as it stands, unset as empty") {
   const std::map<std::string, std::string> expected = {{"LIGHT_2D_ALLREDUCE", ""},
                                                        {"LIGHT_INTRA_SIZE", "2"},
                                                        {"LIGHT_HIERARCHICAL_THRESHOLD", ""},
+                                                       {"LIGHT_TOPK_ALLREDUCE", ""},
+                                                       {"LIGHT_TOPK_RATIO", ""},
+                                                       {"LIGHT_TOPK_THRESHOLD", ""},
+                                                       {"LIGHT_TOPK_FP16", ""},
+                                                       {"TACO_TOPK_WARMUP_STEPS", ""},
                                                        {"TACO_SHM", ""},
                                                        {"TACO_TRANSPORT", ""}};
   CHECK(values == expected);

@@ -21,6 +21,7 @@ NATIVE_PEERS = ("openmpi", "openmpi-han", "openmpi5", "openmpi5-han", "mpich", "
 SPREAD_PEERS = ("openmpi", "openmpi-han")
 NATIVE_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 NATIVE_DTYPES = ("float32", "float16", "bfloat16")
+TOPK_DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Contender:
 
     backend: str
     algorithm: str = ""  # "": the backend's own choice
+    topk: float = 0.0  # the part of the elements that is sent; 0: all
 
     @property
     def environment(self):
@@ -82,7 +84,7 @@ def make_parser():
         prog="taco bench", description="Measures a collective, or DDP, over ranks that it starts on this machine.",
         epilog="time: the slowest rank of each repeat, the median over the repeats. algbw = bytes / time; busbw as in "
         "nccl-tests. Every rank writes its buffer anew before each repeat, and the backends take turns. "
-        "docs/performance.md tells what every column means.")
+        "docs/performance.md tells what every column means. `taco bench topk --help`: the selection of TopK alone.")
     parser.add_argument("collective", choices=[*OPERATIONS, "ddp"], help="ddp: a training step with the gradients of a "
                         "ResNet-50")
     parser.add_argument("--ranks", type=int, default=2, help="processes to start (2)")
@@ -103,6 +105,8 @@ def make_parser():
                         f"{', '.join(TORCH_PEERS)}; and after `make peers` {', '.join(NATIVE_PEERS)}")
     parser.add_argument("--algorithms", default="", help="taco once with each of these: flat,2d, and shared for "
                         "buffers of torch_taco.shared_empty (its own choice, ordinary buffers)")
+    parser.add_argument("--topk", type=float, metavar="RATIO", help="taco once more with this part of the elements "
+                        "sent, for example 0.01 (all_reduce over several nodes)")
     parser.add_argument("--memory-gbs", type=float, default=0.0, help="memory traffic that this machine sustains, "
                         "GB/s, for eta_mem (measured at the start)")
     parser.add_argument("--plot", default="", metavar="FILE.svg", help="draw the times over the sizes as well")
@@ -192,6 +196,7 @@ def contenders_of(given):
         raise ValueError("--algorithms shared is an all-reduce's; ddp has its buckets in shared memory without it")
     if algorithms and given.backend != "taco":
         raise ValueError(f"--algorithms are taco's, but --backend is {given.backend}")
+    check_topk(given)
     if algorithms and given.collective not in ("all_reduce", "ddp"):
         raise ValueError(f"--algorithms are the all-reduce's, but {given.collective} is measured")
     peers = split(given.peers)
@@ -201,8 +206,24 @@ def contenders_of(given):
     for peer in native:
         check_native(given, peer)
     own = [Contender(given.backend, algorithm) for algorithm in algorithms or [""]]
+    if given.topk:
+        own.append(Contender("taco", f"topk {given.topk:g}", given.topk))
     others = [Contender(peer) for peer in peers if peer in TORCH_PEERS]
     return tuple(dict.fromkeys(own + others)), native  # each once
+
+
+def check_topk(given):
+    if given.topk is None:
+        return
+    if not 0 < given.topk < 1:
+        raise ValueError(f"--topk is {given.topk:g}: the part of the elements that is sent lies between 0 and 1")
+    if given.backend != "taco" or given.collective != "all_reduce":
+        raise ValueError(f"--topk is taco's all-reduce, but {given.backend}'s {given.collective} is measured")
+    if given.nodes == 1:
+        raise ValueError(f"--topk {given.topk:g} compresses what goes from node to node, but --nodes is 1")
+    if given.dtype not in TOPK_DTYPES or given.op != "sum":
+        raise ValueError(f"--topk: only sums of {', '.join(TOPK_DTYPES)} are measured, not --dtype {given.dtype} "
+                         f"--op {given.op}")
 
 
 def check_native(given, peer):

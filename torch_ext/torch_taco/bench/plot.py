@@ -1,4 +1,4 @@
-"""Time over size as an SVG: two logarithmic axes, a line for each contender."""
+"""Charts as SVG: two logarithmic axes, a line for each contender."""
 
 import html
 import math
@@ -56,34 +56,39 @@ def svg(outcome):
     for row in by_size(outcome.figures):
         for figure in row:
             lines.setdefault(figure.name, []).append((figure.bytes, figure.time_us))
+    sizes = sorted({size for line in lines.values() for size, _ in line})
+    ticks = [(size, size_name(size)) for size in sizes[:: math.ceil(len(sizes) / 9)]]
+    return chart(title_of(outcome.machine), lines, ticks, time_name, "size")
+
+
+def chart(title, lines, ticks, name_up, across_title):
+    """lines: name -> [(x, y)], all above 0; ticks: [(x, text)]; name_up: the text for a y, a power of ten."""
     points = [point for line in lines.values() for point in line]
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
-    across = Axis([size for size, _ in points], LEFT, right)
-    up = Axis([time for _, time in points], bottom, TOP)
-    title = html.escape(title_of(outcome.machine))
+    across = Axis([x for x, _ in points], LEFT, right)
+    up = Axis([y for _, y in points], bottom, TOP)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
              f'font-size="12">', f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-             f'<text x="{LEFT}" y="20" font-size="13" font-weight="bold">{title}</text>']
-    sizes = sorted({size for size, _ in points})
-    for size in sizes[:: math.ceil(len(sizes) / 9)]:
-        x = across.place(size)
+             f'<text x="{LEFT}" y="20" font-size="13" font-weight="bold">{html.escape(title)}</text>']
+    for value, name in ticks:
+        x = across.place(value)
         parts.append(f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{bottom}" stroke="#ddd"/>'
-                     f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{size_name(size)}</text>')
-    for time in up.powers_of_ten():
-        y = up.place(time)
+                     f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{name}</text>')
+    for value in up.powers_of_ten():
+        y = up.place(value)
         parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#ddd"/>'
-                     f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{time_name(time)}</text>')
+                     f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{name_up(value)}</text>')
     parts.append(f'<rect x="{LEFT}" y="{TOP}" width="{right - LEFT}" height="{bottom - TOP}" fill="none" '
                  'stroke="#666"/>')
-    parts.append(f'<text x="{(LEFT + right) / 2}" y="{HEIGHT - 10}" text-anchor="middle">size</text>')
+    parts.append(f'<text x="{(LEFT + right) / 2}" y="{HEIGHT - 10}" text-anchor="middle">{across_title}</text>')
     for number, (name, line) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
         dashes = ' stroke-dasharray="5 3"' if number >= len(COLOURS) else ""
-        path = " ".join(f"{across.place(size):.1f},{up.place(time):.1f}" for size, time in line)
+        path = " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in line)
         y = TOP + 10 + 18 * number
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
-        parts += [f'<circle cx="{across.place(size):.1f}" cy="{up.place(time):.1f}" r="2.5" fill="{colour}"/>'
-                  for size, time in line]
+        parts += [f'<circle cx="{across.place(x):.1f}" cy="{up.place(value):.1f}" r="2.5" fill="{colour}"/>'
+                  for x, value in line]
         parts.append(f'<line x1="{right + 10}" y1="{y}" x2="{right + 30}" y2="{y}" stroke="{colour}" '
                      f'stroke-width="2"{dashes}/>'
                      f'<text x="{right + 36}" y="{y + 4}">{html.escape(name)}</text>')

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 import torch_taco
 
-from . import ddp, place
+from . import compressed, ddp, place
 from .errors import BenchError
 from .problem import Problem
 
@@ -64,6 +64,7 @@ class Rank:
 
     def __init__(self, rank, request, meeting, start_line, arrivals):
         self.rank = rank
+        self.node = rank * request.nodes // request.ranks
         self.request = request
         self.start_line = start_line
         self.arrivals = arrivals  # at a barrier
@@ -105,13 +106,17 @@ class Rank:
                     arrival = self.arrive(late=trial and repeat % ranks == self.rank)
                 cpu_began = time.process_time()
                 began = time.perf_counter()
-                problem.run(self.groups[which])
+                if topk := self.request.contenders[which].topk:
+                    compressed.run(problem, self.groups[which], topk)
+                else:
+                    problem.run(self.groups[which])
                 seconds[which].append(time.perf_counter() - began)
                 cpu[which].append(time.process_time() - cpu_began)
                 if arrival:
                     wrong[which] += self.arrivals.behind(arrival)
                 if trial or repeat == repeats - 1:
-                    wrong[which] += problem.wrong()
+                    wrong[which] += (compressed.wrong(problem, self.groups[which], topk, self.node) if topk
+                                     else problem.wrong())
         return seconds, cpu, wrong
 
     def buffers(self, problem):

@@ -41,7 +41,8 @@ def figures_of(request, size, answers, memory, cache):
             busbw_gbs=algbw * operation.bus_factor(request.ranks), wrong=sum(wrong[which] for _, _, wrong in answers),
             p50_us=time * 1e6, p99_us=percentile(slowest, 0.99) * 1e6, cpu_us=cpu * 1e6,
             eta_mem=limits.eta_mem(operation, real, request.ranks, memory, time, cache),
-            eta_net=limits.eta_net(operation, real, request.ranks, request.nodes, rate, time),
+            eta_net=None if contender.topk else limits.eta_net(operation, real, request.ranks, request.nodes, rate,
+                                                               time),  # the limit is that of sending everything
             repeats=len(slowest), fast_us=percentile(slowest, 0.1) * 1e6, slow_us=percentile(slowest, 0.9) * 1e6))
     return figures
 
@@ -108,6 +109,8 @@ def settings_of(request, over_cluster):
         words = [f"{name}={value}" for name, value in set_to.items()]
         if contender.algorithm == "shared":
             words.append("buffers of torch_taco.shared_empty")
+        if contender.topk:
+            words.append(f"topk_all_reduce, ratio {contender.topk:g}, float32 values")
         said = " ".join(words) or SETTINGS.get(contender.backend, "defaults").format(interface=interface)
         found.append(f"{contender.backend} {contender.algorithm}".rstrip() + f": {said}")
     return found
