@@ -17,7 +17,7 @@ fail() {
 
 needs_gpu() {
   command -v nvidia-smi >/dev/null || fail "no GPU here: there is no nvidia-smi; run this on a machine with an NVIDIA GPU and its driver"
-  nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || fail "no GPU here: nvidia-smi lists none"
+  nvidia-smi -L 2>/dev/null | grep '^GPU ' >/dev/null || fail "no GPU here: nvidia-smi lists none"
 }
 
 # build DIR: the tests and libtaco_cuda.so, with the one library that a GPU machine may lack beside them.

@@ -35,6 +35,7 @@ bool setExact(bool exact) { return std::exchange(exactHere, exact); }
 
 std::optional<Compression> ProcessGroupTaco::compressionOf(const at::Tensor& tensor,
                                                            const ReduceSpec& spec) {
+  requireUsable();
   AllreduceRequest request;
   request.bytes = static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
   request.dtype = dtypeOf(tensor);
@@ -49,6 +50,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupTaco::topkAllreduce(const at::Tensor&
                                                                const TopkRequest& request,
                                                                bool average, Millis timeout) {
   const char* operation = "topk_all_reduce";
+  requireUsable();
   requireDenseCpu(operation, "the tensor", tensor);
   if (!(request.ratio > 0 && request.ratio <= 1)) {
     refuse(operation, str("ratio is ", request.ratio,
@@ -74,9 +76,10 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupTaco::topkAllreduce(const at::Tensor&
 }
 
 ResidualKey ProcessGroupTaco::residualKey(const at::Tensor& tensor) {
+  requireUsable();
   requireDenseCpu("residual", "the tensor", tensor);
   const BufferIdentity identity = identities_->of(tensor);
-  return {identity.storage, identity.offsetBytes, static_cast<uint64_t>(tensor.numel()),
+  return {identity.storage, identity.offsetBytes, identity.layout, static_cast<uint64_t>(tensor.numel()),
           dtypeOf(tensor)};
 }
 
@@ -127,6 +130,7 @@ void ProcessGroupTaco::setResidual(const at::Tensor& tensor, const ResidualCopy&
 }
 
 ResidualStats ProcessGroupTaco::residualStats() {
+  requireUsable();
   identities_->sweep();
   ResidualStats stats;
   translated("residual_stats", [&] {
@@ -136,8 +140,8 @@ ResidualStats ProcessGroupTaco::residualStats() {
 }
 
 void ProcessGroupTaco::scaleResiduals(double factor, const at::Tensor& tensor) {
-  if (!std::isfinite(factor)) {
-    refuse("scale_residuals", str("factor is ", factor, "; it must be a finite number"));
+  if (!std::isfinite(static_cast<float>(factor))) {
+    refuse("scale_residuals", str("factor is ", factor, "; it must be a finite float32"));
   }
   std::optional<ResidualKey> only;
   if (tensor.defined()) only = residualKey(tensor);

@@ -279,8 +279,23 @@ Communicator::ResidualPlace Communicator::residualPlace(uint64_t count, DType dt
 void Communicator::withResiduals(FunctionRef<void(Residuals&)> use) {
   State& state = *state_;
   state.checkProcess("residuals");
-  const auto why = state.lane.runNow([&] { use(state.residuals); });
+  if (state.lane.runsHere()) {  // in a callback of an operation, which has the lane
+    state.failure.throwIfRaised();
+    use(state.residuals);
+    return;
+  }
+  std::exception_ptr thrown;  // the caller's own: nothing was sent, and the group goes on
+  const auto why = state.lane.runNow([&] {
+    // What an operation that failed has left is neither the old residual nor the new one.
+    state.failure.throwIfRaised();
+    try {
+      use(state.residuals);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  });
   if (why) throw *why;
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 void Communicator::forgetResiduals(uint64_t storage) { state_->residuals.forget(storage); }
@@ -319,6 +334,7 @@ void Communicator::shutdown() {
   const Error why = state.failure.reason().value_or(
       Error(ErrorCode::kAborted, str("the group '", state.config.groupName, "' was destroyed")));
   state.lane.stop(why);
+  state.residuals.clear();
   const Millis patience =
       state.failure.raised() ? Millis(0) : timeout().count() > 0 ? std::min(timeout(), kGoodbye)
                                                                  : kGoodbye;
@@ -337,6 +353,7 @@ void Communicator::abort(const std::string& why) {
   state.failure.raise(error);
   if (wasEnded) return;
   state.lane.stop(error);  // whoever runs a task sees the signal in its next wait
+  state.residuals.clear();
   state.links->fail(error);
   state.flight->expectFailure();
   state.pointToPoint->fail(error);

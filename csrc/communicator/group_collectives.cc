@@ -155,14 +155,15 @@ void GroupCollectives::allReduce(Buffer buffer, const ReduceSpec& spec,
   Call call = withReduceOp(callOf(sparse ? OpKind::kTopkAllReduce : OpKind::kAllReduce,
                                   buffer.dtype, buffer.count),
                            spec);
-  call.detail = sparse ? topkDetail(topkCount(buffer.count, plan.topkRatio), plan.topkFp16)
-                       : momentum != 0 ? 1 : 0;
+  call.detail = sparse          ? topkDetail(plan.topkRatio, plan.topkFp16, momentum != 0)
+                : momentum != 0 ? kWithMomentum
+                                : 0;
   const OpContext op = begin(call);
 
   const TopkLinks links = topkLinks(plan, links_, grid_);
   const ColumnRange slice = topkSlice(buffer.count, links);
-  const ResidualKey key{compression.buffer.storage, compression.buffer.offsetBytes, buffer.count,
-                        buffer.dtype};
+  const ResidualKey key{compression.buffer.storage, compression.buffer.offsetBytes,
+                        compression.buffer.layout, buffer.count, buffer.dtype};
   std::shared_ptr<Residual> residual;
   if (sparse || momentum != 0) {
     if (links.inter != nullptr) {

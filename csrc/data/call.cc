@@ -69,10 +69,12 @@ std::string Call::describe() const {
     case OpKind::kReduceScatter:
     case OpKind::kSharedEmpty: text += str(" of ", count, " ", elements); break;
     case OpKind::kTopkAllReduce:
-      text += str(" of the largest ", detail >> 1, " of ", count, " ", elements,
-                  (detail & 1) != 0 ? " as float16" : "");
+      text += str(" of the largest ", std::bit_cast<double>(detail & ~uint64_t{3}) * 100, " % of ",
+                  count, " ", elements, (detail & 1) != 0 ? " as float16" : "",
+                  (detail & 2) != 0 ? ", with momentum" : "");
       break;
   }
+  if (op == OpKind::kAllReduce && detail == kWithMomentum) text += ", with momentum";
   if (root >= 0) text += str(" with root ", root);
   return text + str(", operation ", sequence, " of this group");
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -51,8 +52,13 @@ struct Call {
 };
 static_assert(std::is_trivially_copyable_v<Call> && sizeof(Call) == 32);
 
-// How many elements a TopK all-reduce sends of each rank's buffer, and as what.
-constexpr uint64_t topkDetail(uint64_t k, bool halfValues) { return k << 1 | (halfValues ? 1 : 0); }
+// What part of its elements a TopK all-reduce sends, as what, and whether momentum is corrected: equal
+// ratios choose equally many of every slice.
+constexpr uint64_t topkDetail(double ratio, bool halfValues, bool momentum) {
+  return (std::bit_cast<uint64_t>(ratio) & ~uint64_t{3}) | (halfValues ? 1 : 0) | (momentum ? 2 : 0);
+}
+// A dense step between them is an all_reduce with this detail where momentum is corrected.
+inline constexpr uint64_t kWithMomentum = 1;
 
 // Mixes `value` into a running hash (for Call::detail).
 uint64_t mixHash(uint64_t hash, uint64_t value);

@@ -209,6 +209,10 @@ void Lane::State::threadMain() {
   --available;
 }
 
+bool Lane::runsHere() const {
+  return state_->executing.load() == std::this_thread::get_id();
+}
+
 bool Lane::drain(const Deadline& deadline) {
   State& state = *state_;
   std::unique_lock<std::mutex> lock(state.mutex);

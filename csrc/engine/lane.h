@@ -36,6 +36,9 @@ class Lane {
   std::optional<Error> runNow(FunctionRef<void()> task);
   TicketPtr runLater(Task task);  // returns at once
 
+  // Whether a task of this lane runs on the calling thread: a callback of an operation asks.
+  bool runsHere() const;
+
   // Waits until everything submitted has run; false at the deadline.
   bool drain(const Deadline& deadline);
 

@@ -1,5 +1,6 @@
 #include "csrc/topk/momentum.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -27,6 +28,12 @@ void overFloats(ConstBuffer buffer, Each each) {
   }
 }
 
+// What is too large for float16 is sent as its largest number: an infinity would cost all ranks the
+// step.
+float saturated(float value) {
+  return std::isfinite(value) ? std::clamp(value, -65504.0f, 65504.0f) : value;
+}
+
 template <typename Stored>
 void put(Buffer buffer, size_t i, Stored value) {
   std::memcpy(buffer.bytePointer() + i * sizeof(Stored), &value, sizeof(Stored));
@@ -51,7 +58,7 @@ void flushResidual(Buffer values, ConstBuffer gradient, float* residual) {
   overFloats(gradient, [&](size_t i, float value) {
     const float sum = value + residual[i];
     switch (values.dtype) {
-      case DType::kFloat16: put(values, i, toFloat16(sum)); break;
+      case DType::kFloat16: put(values, i, toFloat16(saturated(sum))); break;
       case DType::kBFloat16: put(values, i, toBFloat16(sum)); break;
       default: put(values, i, sum);
     }

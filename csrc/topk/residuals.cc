@@ -57,6 +57,12 @@ void Residuals::forget(uint64_t storage) {
   std::erase_if(residuals_, [&](const auto& entry) { return entry.first.storage == storage; });
 }
 
+void Residuals::clear() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  residuals_.clear();
+  steps_.clear();
+}
+
 ResidualStats Residuals::stats() const {
   ResidualStats stats;
   double squares = 0;

@@ -23,12 +23,14 @@ namespace taco {
 struct BufferIdentity {
   uint64_t storage = 0;
   uint64_t offsetBytes = 0;
+  uint64_t layout = 0;  // of the elements in the storage: 0 where they lie one after the other
   explicit operator bool() const { return storage != 0; }
 };
 
 struct ResidualKey {
   uint64_t storage = 0;
   uint64_t offsetBytes = 0;
+  uint64_t layout = 0;
   uint64_t count = 0;
   DType dtype = DType::kFloat32;
   auto operator<=>(const ResidualKey&) const = default;
@@ -67,6 +69,7 @@ class Residuals {
   std::shared_ptr<Residual> find(const ResidualKey& key) const;  // null where there is none
   std::vector<std::shared_ptr<Residual>> all() const;
   void forget(uint64_t storage);
+  void clear();  // an all-reduce that runs keeps its own until it is over
   ResidualStats stats() const;
 
   // How many all-reduces of this size and dtype came before this one: the same on every rank, unlike

@@ -206,7 +206,12 @@ void run(const Scaled& scaled, Scatter& work) {
         addFloat16(cursor, k, begin, block, sums);
       }
     }
-    writeBlock<Out>(scaled, sums, block, to + begin * kBytes);
+    if (begin == 0 && toLine != 0) {
+      // Only what begins at a line may go past the caches: those stores need aligned vectors.
+      writeBlock<Stored<typename Out::Base>>(scaled, sums, block, to);
+    } else {
+      writeBlock<Out>(scaled, sums, block, to + begin * kBytes);
+    }
     begin += block;
     block = kSumBlock;
   }

@@ -101,7 +101,8 @@ class TopkState:
         """Remembers a bucket, and gives it what was loaded for it."""
         shapes = tuple(tuple(gradient.shape) for gradient in bucket.gradients())
         self._buckets[bucket.index()] = shapes, TensorWeakRef(buffer)
-        saved = self._loaded.pop((bucket.index(), shapes), None)
+        # Not before the buckets are final: the first ones may have the same shapes in another order.
+        saved = self._loaded.pop((bucket.index(), shapes), None) if self._steps_here >= _DENSE_STEPS else None
         if saved is not None:
             try:
                 self._backend().set_residual(buffer, *saved)
@@ -142,7 +143,7 @@ class TopkState:
         buckets = [{"index": index, "shapes": shapes, **saved._asdict()}
                    for (index, shapes), saved in self._loaded.items()]
         for index, shapes, buffer in self._alive():
-            found = self._backend().residual_of(buffer)
+            found = None if (index, shapes) in self._loaded else self._backend().residual_of(buffer)
             if found is not None:
                 buckets.append({"index": index, "shapes": shapes, **_Saved(*found)._asdict()})
         return {"version": _VERSION, "step": self.step, "rank": dist.get_rank(self.group),

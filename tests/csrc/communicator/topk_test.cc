@@ -1,6 +1,8 @@
 // TopK all-reduces of whole groups: what the settings compress, residuals that never mix, ranks that
 // disagree.
 #include <cmath>
+#include <new>
+#include <thread>
 
 #include "tests/csrc/communicator/group.h"
 
@@ -151,6 +153,61 @@ TEST_CASE("residuals can be looked at, scaled, and end with their storage") {
   });
 }
 
+TEST_CASE("residuals can be looked at inside an operation, and an exception there is the caller's") {
+  Group group(2, [](int rank, int) { return Environment{{"TACO_NODE_ID", str(rank)}}; });
+  runRanks(2, [&](int rank) {
+    Communicator& self = group[rank];
+    size_t seen = 0;
+    runOn(self, [&](Collectives& c) {
+      std::vector<float> data = ramp();
+      c.allReduce(view(data), {}, {BufferIdentity{1, 0}, TopkRequest{0.01}});
+      // As a callback does, while the operation still has the lane.
+      self.withResiduals([&](Residuals& residuals) { seen = residuals.stats().count; });
+    });
+    expect(seen == 1, "inside");
+    bool thrown = false;
+    try {
+      self.withResiduals([](Residuals&) { throw std::bad_alloc(); });
+    } catch (const std::bad_alloc&) {
+      thrown = true;
+    }
+    expect(thrown && !self.failure(), "an exception of the caller's");
+    expect(nonZeros(reduced(self, ramp(), 1, TopkRequest{0.01})) == 10, "the group works");
+  });
+}
+
+TEST_CASE("a group that has failed has no residuals to save") {
+  Group group(2, [](int rank, int) { return Environment{{"TACO_NODE_ID", str(rank)}}; });
+  const Outcomes outcomes = tryRanks(2, [&](int rank) {
+    reduced(group[rank], ramp(), 1, TopkRequest{0.01});
+    try {
+      reduced(group[rank], ramp(), 1, TopkRequest{rank == 0 ? 0.01 : 0.02});
+    } catch (const Error&) {
+    }
+    while (!group[rank].failure()) std::this_thread::yield();
+    group[rank].withResiduals([](Residuals&) {});
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK_THAT(outcomes.what(rank), Catch::Matchers::ContainsSubstring("topk_all_reduce"));
+  }
+}
+
+TEST_CASE("views of one place with other elements have residuals of their own") {
+  Group group(2, [](int rank, int) { return Environment{{"TACO_NODE_ID", str(rank)}}; });
+  runRanks(2, [&](int rank) {
+    for (const uint64_t layout : {0, 17}) {
+      std::vector<float> data = ramp();
+      runOn(group[rank], [&](Collectives& c) {
+        c.allReduce(view(data), {}, {BufferIdentity{1, 0, layout}, TopkRequest{0.01}});
+      });
+      expect(data[999] == 2000, "nothing of the other");
+    }
+    size_t count = 0;
+    group[rank].withResiduals([&](Residuals& residuals) { count = residuals.stats().count; });
+    expect(count == 2, "two of them");
+  });
+}
+
 TEST_CASE("the warm-up counts all-reduces of a size") {
   Group group(2, [](int rank, int) {
     return Environment{{"TACO_NODE_ID", str(rank)},
@@ -177,6 +234,8 @@ TEST_CASE("ranks that compress differently tell each other") {
       [](Communicator& c) { return reduced(c, ramp(), 1, TopkRequest{0.02}); },
       [](Communicator& c) { return reduced(c, ramp(), 1, TopkRequest{0.01, true}); },
       [](Communicator& c) { return reduced(c, ramp(), 1, TopkRequest{1.0}); },
+      [](Communicator& c) { return reduced(c, ramp(), 1, TopkRequest{0.01, false, 0.9}); },
+      [](Communicator& c) { return reduced(c, ramp(), 1, TopkRequest{0.0105}); },  // rounds to as many
   };
   for (size_t other = 1; other < calls.size(); ++other) {
     Group group(4, twoNodes);

@@ -49,6 +49,16 @@ TEST_CASE("momentum: what was sent is masked, everything else stays") {
   }
 }
 
+TEST_CASE("momentum: a flush into float16 saturates, and leaves infinities alone") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> gradient = {10000, -10000, infinity, 1};
+  std::vector<float> residual = {60000, -60000, 0, 0};
+  Bytes values = stored(DType::kFloat16, gradient);
+  const Buffer buffer{values.data(), 4, DType::kFloat16};
+  flushResidual(buffer, buffer, residual.data());
+  CHECK(values == stored(DType::kFloat16, {65504, -65504, infinity, 1}));
+}
+
 TEST_CASE("momentum: a flush adds the residual in float32 and rounds once") {
   for (const DType dtype : kDtypes) {
     for (const bool inPlace : {true, false}) {
