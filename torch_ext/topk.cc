@@ -35,7 +35,6 @@ bool setExact(bool exact) { return std::exchange(exactHere, exact); }
 
 std::optional<Compression> ProcessGroupTaco::compressionOf(const at::Tensor& tensor,
                                                            const ReduceSpec& spec) {
-  requireUsable();
   AllreduceRequest request;
   request.bytes = static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
   request.dtype = dtypeOf(tensor);
@@ -43,6 +42,7 @@ std::optional<Compression> ProcessGroupTaco::compressionOf(const at::Tensor& ten
   if (isExact() || !communicator_->mayCompress(request)) return std::nullopt;
   // torch hands complex numbers over as pairs of real ones; those belong together.
   if (tensor.is_view() && tensor._base().is_complex()) return std::nullopt;
+  requireUsable();
   return Compression{identities_->of(tensor), std::nullopt};
 }
 

@@ -20,6 +20,9 @@ int sharedNodes(const Grid& grid) {
                                         [](const auto& node) { return node.size() >= 2; }));
 }
 
+// On the wire, of one element that is sent: its index and its value.
+double sentBytesPerElement(bool fp16) { return fp16 ? 6 : 8; }
+
 // Dense or TopK over the given shape (flat or 2D). TopK: each of m senders sends its k elements to
 // m - 1 others, k (m - 1) (v + i) bytes; dense: 2 (m - 1) / m of its d elements, s bytes each. They
 // meet at k / d = 2 s / (m (v + i)).
@@ -27,9 +30,8 @@ void choosePayload(const AllreduceRequest& request, const Grid& grid, AllreduceP
   using Dense = AllreducePlan::Dense;
   const bool is2d = plan.algorithm == AllreduceAlgorithm::k2d;
   const int senders = is2d ? grid.numNodes() : grid.worldSize();
-  const double sentBytes = request.topkFp16 ? 6 : 8;
-  plan.breakEvenRatio =
-      2.0 * static_cast<double>(elementBytes(request.dtype)) / (senders * sentBytes);
+  plan.breakEvenRatio = 2.0 * static_cast<double>(elementBytes(request.dtype)) /
+                        (senders * sentBytesPerElement(request.topkFp16));
   plan.topkRatio = request.topkRatio;
   plan.topkFp16 = request.topkFp16;
   if (request.topkRatio >= 1) {
@@ -163,11 +165,12 @@ void setTopkRates(AllreducePlan& plan, const AllreduceRequest& request, const Gr
       static_cast<double>(request.bytes) / static_cast<double>(elementBytes(request.dtype));
   // Of each rank with a column, and what the ranks of a node send together.
   const double own = is2d ? elements / static_cast<double>(grid.smallestNode()) : elements;
-  const double senders = is2d ? static_cast<double>(grid.smallestNode()) : static_cast<double>(grid.nodes[0].size());
+  const double senders = is2d ? static_cast<double>(grid.smallestNode())
+                              : static_cast<double>(grid.nodes[0].size());
   const double others = is2d ? grid.numNodes() - 1 : grid.worldSize() - 1;
   const double denseBytes = 2 * others / (others + 1) * own * senders *
                             static_cast<double>(elementBytes(request.dtype));
-  const double sentBytes = others * plan.topkRatio * own * senders * (plan.topkFp16 ? 6 : 8);
+  const double sentBytes = others * plan.topkRatio * own * senders * sentBytesPerElement(plan.topkFp16);
   plan.topkSeconds = own * secondsPerElement;
   plan.networkBytesPerSecond = 1 / secondsPerByte;
   plan.breakEvenBytesPerSecond = (denseBytes - sentBytes) / plan.topkSeconds;

@@ -9,7 +9,7 @@
 namespace taco {
 namespace {
 
-// Runs `each(i, read the i-th, write the i-th)` over a buffer of any alignment.
+// Runs each(i, the i-th element as a float) over a buffer of any alignment.
 template <typename Stored, typename FromStored, typename Each>
 void overElements(ConstBuffer buffer, FromStored fromStored, Each each) {
   for (size_t i = 0; i < buffer.count; ++i) {

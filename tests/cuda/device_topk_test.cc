@@ -143,6 +143,24 @@ bool isSame(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), 4 * a.size()) == 0;
 }
 
+// `payloads`: `payloadCount` of them, one after the other; `dense`: float32.
+void enqueueScatterAdd(const DeviceMemory& payloads, int payloadCount, PayloadLayout layout,
+                       const DeviceMemory& dense, int64_t divisor, const DeviceMemory& found,
+                       void* stream) {
+  cuda::ScatterAddCall call;
+  call.payloads = payloads.data();
+  call.strideBytes = layout.bytes();
+  call.payloadCount = payloadCount;
+  call.layout = layout;
+  call.dense = dense.data();
+  call.count = dense.bytes() / sizeof(float);
+  call.divisor = divisor;
+  call.found = reinterpret_cast<uint32_t*>(found.data());
+  call.stream = stream;
+  cuda::Reason why;
+  if (!entry().scatterAdd(&call, &why)) FAIL(why.text);
+}
+
 }  // namespace
 
 TEST_CASE("device: large buffers, byte for byte the host's, over steps that jump") {
@@ -215,18 +233,7 @@ TEST_CASE("device: select and scatter-add in one graph") {
   Graph graph;
   graph.capture([&] {
     selection.enqueue(graph.stream());
-    cuda::ScatterAddCall call;
-    call.payloads = selection.payload.data();
-    call.strideBytes = layout.bytes();
-    call.payloadCount = 1;
-    call.layout = layout;
-    call.dense = dense.data();
-    call.count = count;
-    call.divisor = 2;
-    call.found = reinterpret_cast<uint32_t*>(found.data());
-    call.stream = graph.stream();
-    cuda::Reason why;
-    if (!entry().scatterAdd(&call, &why)) FAIL(why.text);
+    enqueueScatterAdd(selection.payload, 1, layout, dense, 2, found, graph.stream());
   });
   for (uint32_t step = 0; step < 3; ++step) {
     selection.gradient.write(stored(DType::kFloat32, gaussians(count, step)));
@@ -306,18 +313,7 @@ TEST_CASE("device: times of a scatter-add of 4 payloads, against writing the den
     DeviceMemory payloads(together, 0), dense(4 * count), found(4);
     Graph graph, clear;
     graph.capture([&] {
-      cuda::ScatterAddCall call;
-      call.payloads = payloads.data();
-      call.strideBytes = layout.bytes();
-      call.payloadCount = 4;
-      call.layout = layout;
-      call.dense = dense.data();
-      call.count = count;
-      call.divisor = 4;
-      call.found = reinterpret_cast<uint32_t*>(found.data());
-      call.stream = graph.stream();
-      cuda::Reason why;
-      if (!entry().scatterAdd(&call, &why)) FAIL(why.text);
+      enqueueScatterAdd(payloads, 4, layout, dense, 4, found, graph.stream());
     });
     clear.capture([&] {
       CHECK_CUDA(

@@ -85,15 +85,6 @@ void compare(const std::vector<Bytes>& payloads, PayloadLayout layout, size_t co
   CHECK(device.found == (finite ? 0 : cuda::kFoundNonFinite));
 }
 
-std::string complaint(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("cuda scatter-add: sizes around a tile, numbers of payloads, all types") {

@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <string>
 #include <vector>
 
+#include "csrc/base/error.h"
 #include "csrc/data/buffer.h"
 #include "cuda/topk.h"
 #include "tests/csrc/topk/topk_reference.h"
@@ -34,6 +37,16 @@ class Runner {
 };
 
 Runner& runner();
+
+// What the error of a call says; empty where it has none.
+inline std::string complaint(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
 
 // Device memory for the length of a test, with sentinels on both sides. `shift` bytes off the
 // alignment.

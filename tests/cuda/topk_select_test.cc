@@ -26,15 +26,6 @@ std::vector<uint32_t> indicesOf(const Selected& selected, size_t k) {
   return indices;
 }
 
-std::string complaint(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("cuda topk: every size around the widths of warp, block and tile, every k") {

@@ -7,6 +7,7 @@
 
 #include "csrc/data/half.h"
 #include "tests/csrc/allreduce/grid_ranks.h"
+#include "tests/csrc/topk/topk_reference.h"
 
 namespace taco {
 namespace {
@@ -20,19 +21,6 @@ float rounded(DType dtype, float value) {
   if (dtype == DType::kFloat16) return fromFloat16(toFloat16(value));
   if (dtype == DType::kBFloat16) return fromBFloat16(toBFloat16(value));
   return value;
-}
-
-Bytes encoded(DType dtype, const std::vector<float>& values) {
-  Bytes bytes(values.size() * elementBytes(dtype));
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (dtype == DType::kFloat32) {
-      std::memcpy(bytes.data() + 4 * i, &values[i], 4);
-    } else {
-      const uint16_t half = dtype == DType::kFloat16 ? toFloat16(values[i]) : toBFloat16(values[i]);
-      std::memcpy(bytes.data() + 2 * i, &half, 2);
-    }
-  }
-  return bytes;
 }
 
 // What one member of a column (or of all ranks) keeps and sends.
@@ -190,11 +178,11 @@ void check(GridRanks& group, const std::vector<Run>& runs) {
               ", ratio ", run.work.ratio, ", momentum ", run.work.momentum);
       for (size_t step = 0; step < run.gradients.size(); ++step) {
         ++op.call.sequence;
-        Guarded data(run.dtype, encoded(run.dtype, run.gradients[step][static_cast<size_t>(rank)]),
+        Guarded data(run.dtype, stored(run.dtype, run.gradients[step][static_cast<size_t>(rank)]),
                      static_cast<size_t>(rank * 5 % 16));
         allReduceTopk(op, data.buffer(), firstLevel(ReduceOp::kSum, run.dtype), links, run.work,
                       links.inter == nullptr ? nullptr : &residual);
-        data.check(encoded(run.dtype, run.expected[step]), str(what, ", step ", step));
+        data.check(stored(run.dtype, run.expected[step]), str(what, ", step ", step));
       }
       if (links.inter == nullptr) continue;
       const auto& expected = run.residuals[static_cast<size_t>(rank)];
@@ -259,6 +247,25 @@ TEST_CASE("topk: momentum is corrected and masked") {
   check(group, runs);
 }
 
+// One rank that reduces one buffer of float32 again and again.
+struct Repeated {
+  Repeated(const GridRanks& group, int rank, bool is2d, size_t count)
+      : links(group.topkLinks(rank, is2d)) {
+    residual.values.resize(topkSlice(count, links).count);
+    op.call.op = OpKind::kTopkAllReduce;
+    op.deadline = Deadline::after(Millis(60000));
+  }
+  void allReduce(std::vector<float>& data, const TopkWork& work) {
+    ++op.call.sequence;
+    allReduceTopk(op, {data.data(), data.size(), DType::kFloat32},
+                  firstLevel(ReduceOp::kSum, DType::kFloat32), links, work, &residual);
+  }
+
+  TopkLinks links;
+  Residual residual;
+  OpContext op;
+};
+
 TEST_CASE("topk: what is not finite reaches every rank, and the residuals end with it") {
   for (const float bad : {kNan, -kNan, kInf, -kInf}) {
     for (const bool is2d : {false, true}) {
@@ -266,25 +273,18 @@ TEST_CASE("topk: what is not finite reaches every rank, and the residuals end wi
         GridRanks group({{0, 1}, {2, 3}}, LinkKind::kShmYield);
         constexpr size_t kCount = 100;
         runRanks(4, [&](int rank) {
-          const TopkLinks links = group.topkLinks(rank, is2d);
-          Residual residual;
-          residual.values.resize(topkSlice(kCount, links).count);
-          OpContext op;
-          op.call.op = OpKind::kTopkAllReduce;
-          op.deadline = Deadline::after(Millis(60000));
-          const TopkWork work{0.1, TopkValues::kFloat16, 0, 4};
+          Repeated self(group, rank, is2d, kCount);
+          const std::vector<float>& residual = self.residual.values;
           for (int step = 0; step < 3; ++step) {
-            ++op.call.sequence;
             std::vector<float> data(kCount);
             for (size_t i = 0; i < kCount; ++i) data[i] = static_cast<float>(i + 1);
             if (step == 1 && rank == 2) std::fill_n(data.begin() + 3, howMany, bad);
-            allReduceTopk(op, {data.data(), kCount, DType::kFloat32},
-                          firstLevel(ReduceOp::kSum, DType::kFloat32), links, work, &residual);
+            self.allReduce(data, {0.1, TopkValues::kFloat16, 0, 4});
             const bool finite =
                 std::all_of(data.begin(), data.end(), [](float x) { return std::isfinite(x); });
             expect(finite == (step != 1), str("step ", step, " on rank ", rank));
-            const bool isClear = std::all_of(residual.values.begin(), residual.values.end(),
-                                             [](float x) { return x == 0; });
+            const bool isClear =
+                std::all_of(residual.begin(), residual.end(), [](float x) { return x == 0; });
             expect(isClear == (step == 1), str("the residual after step ", step));
           }
         });
@@ -297,22 +297,15 @@ TEST_CASE("topk: the example of the books") {
   // [4, 3, 2, 1] every time, one of four is sent: 4 of 0, then 6 of 1, then 8 of 0.
   GridRanks group({{0}, {1}}, LinkKind::kMesh);
   runRanks(2, [&](int rank) {
-    Residual residual;
-    residual.values.resize(4);
-    OpContext op;
-    op.call.op = OpKind::kTopkAllReduce;
-    op.deadline = Deadline::after(Millis(60000));
+    Repeated self(group, rank, false, 4);
     std::vector<float> sum(4);
     for (int step = 0; step < 3; ++step) {
-      ++op.call.sequence;
       std::vector<float> data = {4, 3, 2, 1};
-      allReduceTopk(op, {data.data(), 4, DType::kFloat32},
-                    firstLevel(ReduceOp::kSum, DType::kFloat32), group.topkLinks(rank, false),
-                    {0.25, TopkValues::kFloat32, 0, 2}, &residual);
+      self.allReduce(data, {0.25, TopkValues::kFloat32, 0, 2});
       for (size_t i = 0; i < 4; ++i) sum[i] += data[i];
     }
     expect(sum == std::vector<float>{12, 6, 0, 0}, "what was sent");
-    expect(residual.values == std::vector<float>{0, 3, 6, 3}, "what was not");
+    expect(self.residual.values == std::vector<float>{0, 3, 6, 3}, "what was not");
   });
 }
 
@@ -322,24 +315,15 @@ TEST_CASE("topk: a step that sends everything takes the residual along") {
       GridRanks group({{0, 1}, {2, 3}}, LinkKind::kShmYield);
       constexpr size_t kCount = 11;
       runRanks(4, [&](int rank) {
-        const TopkLinks links = group.topkLinks(rank, is2d);
-        Residual residual;
-        residual.values.resize(topkSlice(kCount, links).count);
-        OpContext op;
-        op.call.op = OpKind::kTopkAllReduce;
-        op.deadline = Deadline::after(Millis(60000));
+        Repeated self(group, rank, is2d, kCount);
         std::vector<float> total(kCount);
         for (int step = 0; step < 4; ++step) {
-          ++op.call.sequence;
           std::vector<float> data(kCount);
           for (size_t i = 0; i < kCount; ++i) data[i] = static_cast<float>(i + 1);
-          const double ratio = step == 3 ? 1 : 0.2;
-          allReduceTopk(op, {data.data(), kCount, DType::kFloat32},
-                        firstLevel(ReduceOp::kSum, DType::kFloat32), links,
-                        {ratio, TopkValues::kFloat32, momentum, 1}, &residual);
+          self.allReduce(data, {step == 3 ? 1 : 0.2, TopkValues::kFloat32, momentum, 1});
           for (size_t i = 0; i < kCount; ++i) total[i] += data[i];
         }
-        for (const float value : residual.values) expect(value == 0, "something is left");
+        for (const float value : self.residual.values) expect(value == 0, "something is left");
         if (momentum == 0) {
           for (size_t i = 0; i < kCount; ++i) {
             expect(total[i] == 16 * static_cast<float>(i + 1), "something was lost");
